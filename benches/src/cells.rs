@@ -19,8 +19,8 @@ use politely::core::host::{Ask, Decision, Host};
 use politely::core::{Rng, Timestamp};
 use politely::{Config, Report, Signal};
 
-use crate::servers::process::tool;
-use crate::servers::redis::RedisServer;
+use politely_testkit::process::tool;
+use politely_testkit::redis::RedisServer;
 
 const BATCH: usize = 256;
 const AT_ONCE: usize = 4;

@@ -11,7 +11,6 @@ mod coordinator;
 mod fetch;
 mod limiter;
 mod queue;
-mod servers;
 mod shared;
 
 fn main() {

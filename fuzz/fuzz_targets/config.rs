@@ -10,10 +10,16 @@
 mod config;
 #[path = "../../crates/cli/src/exit.rs"]
 mod exit;
+#[path = "../../crates/cli/src/fetch/input.rs"]
+mod input;
 #[path = "../../crates/cli/src/site_rps.rs"]
 mod site_rps;
 #[path = "../../crates/cli/src/units.rs"]
 mod units;
+
+mod fetch {
+    pub(crate) use crate::input::without_login;
+}
 
 use libfuzzer_sys::fuzz_target;
 

@@ -41,6 +41,7 @@ fn read(bytes: &[u8]) {
             }
             Record::Gone(permit) => record::gone(&mut again, *permit),
             Record::Carried => record::carried(&mut again),
+            Record::Committed(number) => record::committed(&mut again, *number),
         }
         let mut again = Reader::new(again.as_slice());
         assert_eq!(again.record().expect("memory can be read"), Some(record));

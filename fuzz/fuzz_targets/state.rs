@@ -55,7 +55,8 @@ fn drive(mut host: Host, mut now: Timestamp, config: &Config, steps: &[u8]) {
         };
         let signal = SIGNALS[usize::from(step) % SIGNALS.len()];
         host.report(now, lease, &Report::of(signal), config, &mut rng);
-        host.cancel(now, LeaseId(u64::from(step)), step % 2 == 0, config);
+        let unused = (step % 2 == 0).then(|| ask.unused());
+        host.cancel(now, LeaseId(u64::from(step)), unused, config);
         host.set(
             now,
             OperatorNumbers::rate(f64::from(step) + 0.1, 2.0),

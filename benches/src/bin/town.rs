@@ -20,11 +20,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::time::Instant;
 
-#[path = "../../../crates/cli/tests/it/servers/mod.rs"]
-#[allow(dead_code, reason = "the tests use all of it")]
-mod servers;
-
-use servers::{Kind, RealHost, RealTown, Set, Truth};
+use politely_testkit::{Kind, RealHost, RealTown, Set, Truth};
 
 const PAGES: u32 = 150;
 /// Highest rate of requests to a host without a low limit, per second.

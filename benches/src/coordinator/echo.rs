@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use axum::Json;
 use axum::routing::post;
-use politely::wire::{
+use politely_api::wire::{
     Acquire, Acquired, Answer, Exchange, Exchanged, Grant, Item, Next, Report, Reported, Told,
     ToldAnswer,
 };

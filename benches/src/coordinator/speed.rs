@@ -122,6 +122,8 @@ async fn serve(coordinator: Coordinator) -> SocketAddr {
         bind: "127.0.0.1:0".parse().expect("an address"),
         token: None,
         certificate: None,
+        frontier: None,
+        grpc: None,
         commit: "unknown",
     };
     let server = Server::bind(coordinator, options).await.expect("a server");

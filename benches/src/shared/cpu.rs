@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 /// The CPU time of this process and of a server since the last reading.
 pub(super) struct Cpu<'s> {

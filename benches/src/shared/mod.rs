@@ -17,7 +17,7 @@ use politely::core::Rng;
 use politely::{Config, Key, Limiter, Report, Signal};
 
 use self::cpu::Cpu;
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 const SECONDS: u64 = 5;
 

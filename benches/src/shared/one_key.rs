@@ -13,7 +13,7 @@ use politely::{Ask, Key, Limiter, Report, Signal};
 use super::cpu::Cpu;
 use super::rivals::{Bottleneck, Lua};
 use super::{coordinator, operations, settle, unlimited};
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 pub(super) const COORDINATORS: usize = 8;
 /// Number of callers of each implementation.

@@ -19,7 +19,7 @@ use std::time::Instant;
 use redis::aio::MultiplexedConnection;
 
 use super::one_key::{COORDINATORS, ROUND, TASKS};
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 const SCRIPT: &str = "local t=redis.call('TIME') local now=t[1]*1000000+t[2]
 local s=redis.call('HMGET',KEYS[1],'tat') local tat=math.max(tonumber(s[1] or 0),now)

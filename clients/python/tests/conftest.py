@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,9 +49,9 @@ class Running:
 
 
 class Serve(Running):
-    def __init__(self, *args: str, bind: str = "127.0.0.1:0") -> None:
+    def __init__(self, *args: str, bind: str = "127.0.0.1:0", lines: int = 1) -> None:
         kept = () if "--state" in args else ("--memory",)
-        super().__init__("serve", "--bind", bind, *kept, *args)
+        super().__init__("serve", "--bind", bind, *kept, *args, lines=lines)
         self.url = self.first[0].split()[-1]
         assert self.url.startswith("http"), self.first
 
@@ -85,7 +86,7 @@ class Town(Running):
 def serve():
     started = []
 
-    def start(*args: str, **more: str) -> Serve:
+    def start(*args: str, **more: Any) -> Serve:
         started.append(Serve(*args, **more))
         return started[-1]
 

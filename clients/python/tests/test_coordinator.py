@@ -318,3 +318,14 @@ def test_a_report_names_its_url():
     next = permit.report(status=429)
     assert fake.reports()[0]["resource"] == URL
     assert next.url_fault and next.after == 2.0
+
+
+def test_a_permit_of_several_departures_or_of_a_key_takes_the_responses_url():
+    fake = Fake(acquire=[(200, {"items": [granted(slots=2)]}), (200, {"items": [granted()]})])
+    coordinator, request = sync(fake), httpx.Request("GET", URL + "?page=2")
+    first, second = coordinator.acquire(URL, slots=2)
+    first.report(status=200)
+    second.report(httpx.Response(429, request=request))
+    coordinator.acquire(key="custom/a").failed(httpx.ReadError("", request=request))
+    said = [report.get("resource") for report in fake.reports()]
+    assert said == [None, URL + "?page=2", URL + "?page=2"]

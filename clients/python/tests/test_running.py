@@ -54,8 +54,39 @@ def test_limits_are_set_and_taken_back(serve):
         assert limits() == {"rate": 2.5, "in_flight": 3}
         coordinator.set_limits("custom/a/b", rate=None)
         assert limits() == {"in_flight": 3}
+        coordinator.set_limits("custom/a/b", limits=["10/s", "1000/day@Europe/Berlin"])
+        assert limits() == {"in_flight": 3, "limits": ["10/s", "1000/day@Europe/Berlin"]}
+        with pytest.raises(BadCall, match="unknown time zone `Atlantis`"):
+            coordinator.set_limits("custom/a/b", limits=["1/day@Atlantis"])
+        coordinator.set_limits("custom/a/b", limits=None)
+        assert limits() == {"in_flight": 3}
         with pytest.raises(BadCall, match="must be from 0.000001"):
             coordinator.set_limits("custom/a/b", rate=0)
+
+
+def test_tokens_are_settled(serve):
+    served = serve("--law", "fixed", "--rate", "100", "--limits", "1000 tokens/h")
+    with Coordinator(served.url) as coordinator:
+
+        def left() -> int:
+            url = f"{coordinator._places.current()[1]}/keys/custom%2Fllm"
+            return httpx.get(url).json()["budgets"][0]["remaining"]
+
+        estimate = {"requests": 1, "tokens": 600}
+        with coordinator.permit(key="custom/llm", cost=estimate, wait=5.0) as permit:
+            assert left() == 400
+            permit.settle(tokens=340)
+            permit.report(status=200)
+        assert left() == 660
+        with pytest.raises(ValueError, match="settle it before the report"):
+            permit.settle(tokens=1)
+        with pytest.raises(BadCall, match="more than the whole limit 1000 tokens/h"):
+            coordinator.acquire(key="custom/llm", cost={"tokens": 1001}, wait=0.0)
+        with (
+            coordinator.permit(key="custom/llm", cost={"tokens": 1}, wait=5.0) as permit,
+            pytest.raises(ValueError, match="whole number of at least 0"),
+        ):
+            permit.settle(tokens=-1)
 
 
 def test_a_slot_goes_to_who_waits_for_it(serve):
@@ -141,6 +172,30 @@ def test_threads_with_requests_get_every_page(serve, town):
             statuses = {response.status_code for response in threads.map(session.get, pages)}
     assert statuses == {200}
     check(hosts.judge(), 10)
+
+
+@pytest.mark.parametrize("way", ["client", "plain HTTP"])
+def test_a_page_that_is_always_refused_is_told_from_its_host(serve, way):
+    url = serve("--law", "fixed", "--rate", "200").url
+
+    def by_client(page: str, **outcome) -> bool:
+        return coordinator.acquire(page).report(**outcome).url_fault
+
+    def by_http(page: str, **outcome) -> bool:
+        def call(path: str, **body) -> dict:
+            body |= {"client": "w1"}
+            return httpx.post(f"{url}/api/v1/{path}", json=body, timeout=30).json()["items"][0]
+
+        permit = call("acquire", wait_ms=20_000, items=[{"url": page}])["permit"]
+        return call("report", items=[{"permit": permit, **outcome}]).get("url_fault", False)
+
+    fetch = by_client if way == "client" else by_http
+    with Coordinator(url) as coordinator:
+        faults = []
+        for page in range(4):
+            fetch(f"http://a.example/{page}", status=200)
+            faults.append(fetch("http://a.example/bad", status=429, headers={"Retry-After": "1"}))
+    assert faults == [False, True, True, True]
 
 
 def test_the_example_runs(serve, town):

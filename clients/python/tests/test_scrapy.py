@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 import pytest
@@ -133,6 +136,40 @@ def test_failed_requests_wait_out_their_backoff_in_the_queue(serve, town):
     seen = stats(crawl(serve(), pages(hosts, 2), **ADDON))
     assert seen["downloader/response_status_count/200"] == 2
     assert hosts.judge()["down"]["pages"] == 2
+
+
+class Odd(BaseHTTPRequestHandler):
+    """Redirects with a wait, a part, and plain pages."""
+
+    protocol_version = "HTTP/1.1"
+    came: ClassVar[dict[str, float]] = {}
+
+    def do_GET(self):
+        self.came[self.path] = time.monotonic()
+        status, headers = {
+            "/old": (302, {"Location": "/new", "Retry-After": "2"}),
+            "/part": (206, {"Content-Range": "bytes 0-3/10"}),
+        }.get(self.path, (200, {}))
+        self.send_response(status)
+        for name, value in {"Content-Length": "4", **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(b"page")
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_redirects_wait_is_kept_and_a_part_is_no_page(serve):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        coordinator = serve("--law", "fixed", "--rate", "100")
+        seen = stats(crawl(coordinator, [f"{base}/old", f"{base}/part", f"{base}/plain"], **ADDON))
+        server.shutdown()
+    assert Odd.came["/new"] - Odd.came["/old"] >= 2
+    assert Odd.came["/plain"] < Odd.came["/new"]
+    assert seen["politely/partial"] == 1
 
 
 def test_scrapys_own_delays_are_not_mixed_in(serve):

@@ -18,6 +18,7 @@ from fake import RETRY, Fake, granted, told
 from politely import AsyncCoordinator, Coordinator, TimedOut
 from politely.httpx import AsyncPoliteTransport, PoliteTransport
 from politely.requests import PoliteAdapter
+from politely.targets import TARGETS_MAX, Targets, partial
 
 URL = "http://a.example/x"
 GIVE_UP = {"give_up": {"reason": "status 403"}}
@@ -166,6 +167,69 @@ def test_the_wait_is_bounded_if_asked():
     assert host.requests == []
 
 
+@both
+@pytest.mark.parametrize("status", [200, 206])
+def test_a_part_that_was_not_requested_is_no_page(fetch, status):
+    def page():
+        return Host(httpx.Response(status, text="page", headers={"Content-Range": "bytes 0-3/10"}))
+
+    fake = Fake()
+    if status == 200:
+        assert fetch(fake, page()).text == "page"
+    else:
+        with pytest.raises(httpx.RemoteProtocolError, match=r"partial content \(bytes 0-3/10\)"):
+            fetch(fake, page())
+    assert [report["status"] for report in fake.reports()] == [status]
+    assert fetch(Fake(), page(), headers={"Range": "bytes=0-3"}).text == "page"
+
+
+def test_a_part_that_is_the_whole_is_a_page():
+    ends = {"bytes 0-9/10": None, "BYTES 0-0/1": None, "bytes 1-9/10": "", "bytes 0-9/*": "", "": ""}
+    for content_range, error in ends.items():
+        assert (partial(206, content_range, False) is None) == (error is None), content_range
+    assert partial(206, None, False) and not partial(206, None, True)
+
+
+@pytest.mark.parametrize("client", ["httpx", "asyncio"])
+def test_a_redirects_wait_delays_its_target(client, monkeypatch):
+    slept = []
+    moved = httpx.Response(302, headers={"Location": "/new#part"})
+    fake = Fake(report=[(200, {"items": [told("p1", target_after_ms=7_000)]})])
+    host = Host(moved, httpx.Response(200, text="new"), httpx.Response(200))
+    coordinator = httpx.MockTransport(fake)
+    if client == "httpx":
+        monkeypatch.setattr("politely.httpx.time.sleep", slept.append)
+        polite = PoliteTransport(Coordinator("http://fake", transport=coordinator), httpx.MockTransport(host))
+        with httpx.Client(transport=polite, follow_redirects=True) as http:
+            assert http.get(URL).text == "new"
+            http.get("http://a.example/other")
+    else:
+
+        async def sleep(seconds):
+            slept.append(seconds)
+
+        async def main():
+            session = AsyncCoordinator("http://fake", transport=coordinator)
+            polite = AsyncPoliteTransport(session, httpx.MockTransport(host))
+            async with session, httpx.AsyncClient(transport=polite, follow_redirects=True) as http:
+                assert (await http.get(URL)).text == "new"
+                await http.get("http://a.example/other")
+
+        monkeypatch.setattr("politely.httpx.asyncio.sleep", sleep)
+        asyncio.run(main())
+    assert [round(pause) for pause in slept if pause > 1] == [7]
+
+
+def test_few_targets_are_remembered():
+    targets = Targets()
+    targets.delay("http://a.example/", "/long", 900.0)
+    for page in range(2 * TARGETS_MAX):
+        targets.delay("http://a.example/", f"/{page}", 60.0)
+    assert len(targets._until) == TARGETS_MAX
+    assert 890 < targets.rest("http://A.example:80/long") <= 900
+    assert targets.rest("http://a.example/other") == targets.rest("http://[") == 0.0
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -178,6 +242,8 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(self.server.head_takes)
         self.send_response(status)
         self.send_header("Content-Length", "4")
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         with contextlib.suppress(OSError):  # the client has gone
             for byte in b"page":
@@ -193,6 +259,7 @@ def server():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.head_takes = server.body_takes = 0.0
+    server.headers = {}
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -303,6 +370,31 @@ def test_requests_takes_time_outs_of_urllib3(server):
     session, url = polite_session(short_lease(100), [200], server)
     with session, pytest.raises(requests.ReadTimeout):
         session.get(url, timeout=urllib3.Timeout(None))  # the lease limits every time-out
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_requests_delays_the_target_of_a_redirect(server, stream, monkeypatch):
+    slept, sleep = [], time.sleep
+    monkeypatch.setattr("politely.requests.time.sleep", lambda s: slept.append(s) if s > 1 else sleep(s))
+    fake = Fake(report=[(200, {"items": [told("p1", target_after_ms=7_000)]})])
+    server.headers = {"Location": "/new"}
+    session, url = polite_session(fake, [302, 200], server)
+    with session, session.get(url, stream=stream) as response:
+        assert response.url.endswith("/new") and response.text == "page"
+    assert [round(pause) for pause in slept] == [7]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_requests_takes_no_part_that_was_not_requested(server, stream):
+    fake = Fake()
+    server.headers = {"Content-Range": "bytes 0-3/10"}
+    session, url = polite_session(fake, [206, 206], server)
+    with session:
+        with pytest.raises(requests.RequestException, match="partial content"):
+            session.get(url, stream=stream)
+        assert session.get(url, headers={"Range": "bytes=0-3"}).text == "page"
+    ended = [report["status"] for report in fake.reports() if not report.get("body_coming")]
+    assert ended == [206, 206]
 
 
 def test_an_adapter_is_not_pickled(server):

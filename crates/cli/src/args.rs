@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
+use politely::DeclaredLimits;
 
 use crate::config::{Knobs, LawName, Profile, StoreAway};
 use crate::log::Form;
-use crate::units::{Span, number, whole};
+use crate::units::{RateText, Span, number, whole};
 
 /// Fetch pages from rate-limited hosts without losing one.
 #[derive(Debug, Parser)]
@@ -31,9 +32,39 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Serve(ServeArgs),
     Top(TopArgs),
+    Policy(PolicyArgs),
     State(StateArgs),
+    Frontier(FrontierArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+}
+
+/// Check a policy file, or explain what it says about a URL.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  done; for check: the file is a policy
+  1  check: the file is no policy
+  2  wrong usage, or a file that cannot be read")]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Read all rules of FILE; an error names its line
+    Check {
+        /// The policy
+        file: PathBuf,
+    },
+    /// Print the rule that wins for a URL or a key, and its limits
+    Explain {
+        /// The policy
+        file: PathBuf,
+        /// `https://api.example.com/v1/items`, or a key such as `custom/team-7`
+        url: String,
+    },
 }
 
 /// Print the completions of a shell.
@@ -93,6 +124,62 @@ pub(crate) enum StateCommand {
     },
 }
 
+/// Fill, read or count the frontier of a coordinator (`politely serve --frontier DIR`).
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  done
+  1  import: some pages were not stored (the first is named)
+  2  wrong usage, a file that cannot be read or written, no coordinator that answers, an unknown crawl")]
+pub(crate) struct FrontierArgs {
+    #[command(subcommand)]
+    pub(crate) command: FrontierCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FrontierCommand {
+    /// Add the pages in FILE to CRAWL: one URL or one JSON object per line; pages that the crawl
+    /// knows do not change
+    Import {
+        /// The crawl, which is created if it is missing
+        crawl: String,
+        /// The pages (default: standard input); blank lines and lines with # are skipped
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        to: ToCoordinator,
+    },
+    /// Write all pages of CRAWL as lines that import reads, visited pages too; priorities and
+    /// orders are not exported
+    Export {
+        /// The crawl
+        crawl: String,
+        /// Write to FILE (default: standard output)
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        to: ToCoordinator,
+    },
+    /// Print the numbers of all crawls
+    Stats {
+        /// Print one JSON line per crawl instead of a table
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        to: ToCoordinator,
+    },
+}
+
+/// The coordinator of a command.
+#[derive(Args, Debug)]
+pub(crate) struct ToCoordinator {
+    /// URL of the coordinator (politely serve)
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7077")]
+    pub(crate) coordinator: String,
+    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
 /// Coordinate a fleet: grant permits to workers in any language, and learn each host's limit from
 /// their reports.
 ///
@@ -115,6 +202,17 @@ pub(crate) struct ServeArgs {
     /// Keep the state in memory only
     #[arg(long)]
     pub(crate) memory: bool,
+    /// Keep a frontier in DIR: a queue of domains and their pages, from which workers take units of
+    /// work with permits (docs/how-to/crawl-with-a-frontier.md)
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    pub(crate) frontier: Option<PathBuf>,
+    /// Serve the frontier to crawlers that speak URLFrontier's protocol (gRPC) on this address too
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "frontier")]
+    pub(crate) grpc: Option<SocketAddr>,
+    /// Pause of a domain between two units of work: fixed:TIME, minimum:TIME (random, from TIME to
+    /// twice TIME) or mean:TIME (random, TIME on average)
+    #[arg(long, value_name = "HOW:TIME", requires = "frontier", value_parser = spacing, allow_hyphen_values = true)]
+    pub(crate) frontier_spacing: Option<politely_server::Spacing>,
     /// Share all keys with other coordinators, in cells of the engine at URL (redis://…;
     /// docs/how-to/run-a-fleet.md); --state keeps what was learned in DIR too
     #[arg(long, value_name = "URL", conflicts_with = "memory")]
@@ -154,6 +252,9 @@ pub(crate) struct ServeArgs {
     /// Maximum items that wait in held-open calls, per client and per address
     #[arg(long, value_name = "N", default_value_t = 65_536, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 20).map(i64::cast_unsigned))]
     pub(crate) waiting: u64,
+    /// Maximum keys that one client creates; its idle keys make room for new ones
+    #[arg(long, value_name = "N", default_value_t = 1 << 19, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]
+    pub(crate) client_keys: u64,
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
@@ -166,9 +267,16 @@ pub(crate) struct ServeArgs {
     /// How a key's limit is learned
     #[arg(long, value_enum, default_value_t = LawName::Discover)]
     pub(crate) law: LawName,
-    /// Maximum requests per second and key
-    #[arg(long, value_name = "RPS", value_parser = number, allow_negative_numbers = true)]
-    pub(crate) rate: Option<f64>,
+    /// Maximum requests per second and key; 5000/h is that many in any hour, evenly spread
+    #[arg(long, value_name = "RPS", allow_hyphen_values = true)]
+    pub(crate) rate: Option<RateText>,
+    /// Further limits of each key, which all hold: "10/s; 1000/day@UTC; 5MB/s; 100 concurrent"; a
+    /// new window starts full
+    #[arg(long, value_name = "N/TIME;…", allow_hyphen_values = true)]
+    pub(crate) limits: Option<DeclaredLimits>,
+    /// Take rules of limits from FILE (docs/reference/policy.md); SIGHUP reads it again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
@@ -209,6 +317,20 @@ pub(crate) struct TopArgs {
     /// Print the table once, as plain text: the first 1,000 keys by name
     #[arg(long)]
     pub(crate) once: bool,
+}
+
+/// Reads the pause of a domain between two units of work.
+fn spacing(text: &str) -> Result<politely_server::Spacing, String> {
+    use politely_server::Spacing;
+    let wrong = || format!("`{text}` must be fixed:TIME, minimum:TIME or mean:TIME");
+    let (how, time) = text.split_once(':').ok_or_else(wrong)?;
+    let Span(time) = time.parse()?;
+    match how {
+        "fixed" => Ok(Spacing::Fixed(time)),
+        "minimum" => Ok(Spacing::Minimum(time)),
+        "mean" => Ok(Spacing::Mean(time)),
+        _ => Err(wrong()),
+    }
 }
 
 /// The failure that an answered call survives.

@@ -13,8 +13,10 @@ mod config;
 mod demo;
 mod exit;
 mod fetch;
+mod frontier;
 mod log;
 mod manual;
+mod policy;
 mod serve;
 mod service_manager;
 mod simulate;
@@ -61,7 +63,9 @@ fn main() -> std::process::ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Frontier(args) => frontier::run(&args),
         Command::Completions(args) => manual::print_completions(&args),
         Command::Man(args) => manual::print_pages(&args),
     };

@@ -9,12 +9,13 @@ use politely::core::key::KeyKind;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
 use politely_server::{
-    Caps, Certificate, Coordinator, Options, Reload, Server, Settings, Token, Tokens,
+    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Options, PolicyRefused,
+    Reload, Server, Settings, Token, Tokens,
 };
 
 use crate::args::{ServeArgs, ServedKey};
 use crate::away::Away;
-use crate::config::sound;
+use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
 use crate::{log, service_manager, token};
 
@@ -23,10 +24,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let settings = settings(args)?;
-    let options = Options {
+    let key = settings.key;
+    let mut options = Options {
         bind: args.bind,
         token: tokens(args.token_file.as_deref())?,
         certificate: certificate(args),
+        frontier: None,
+        grpc: args.grpc,
         commit: crate::build::COMMIT,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -54,6 +58,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         }
     };
     let coordinator = coordinator.map_err(|why| Wrong(why.to_string()))?;
+    if let Some(file) = &args.policy {
+        let loaded = coordinator.load_policy(file);
+        loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
+    }
+    let ruled = coordinator.clone();
+    options.frontier = frontier(args, key, &coordinator)?;
     let secure = options.certificate.is_some();
     let limiter = coordinator.limiter().clone();
     runtime.block_on(async {
@@ -64,13 +74,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let server = server.caps(Caps {
             peer_connections: args.peer_connections as usize,
             waiting: args.waiting as usize,
+            client_keys: args.client_keys as usize,
             ..Caps::default()
         });
-        let reloading = reloads(args.token_file.clone(), server.reload())?;
+        let policy = args.policy.clone();
+        let reloading = reloads(args.token_file.clone(), server.reload(), policy, ruled)?;
         tokio::spawn(reloading);
         let scheme = if secure { "https" } else { "http" };
         let url = format!("{scheme}://{}", server.address());
         log::say(&format!("politely: {url}"));
+        if let Some(address) = server.grpc_address() {
+            log::say(&format!("politely: gRPC on {address}"));
+        }
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
         tokio::spawn(tell_trouble(limiter));
@@ -104,11 +119,26 @@ async fn tell_trouble(limiter: Limiter) {
 
 /// Reads the tokens again at each SIGHUP. The handler is installed when this returns. Without it
 /// the signal would end the process.
-fn reloads(file: Option<PathBuf>, reload: Reload) -> Result<impl Future<Output = ()>, Wrong> {
+fn reloads(
+    file: Option<PathBuf>,
+    reload: Reload,
+    policy: Option<PathBuf>,
+    coordinator: Coordinator,
+) -> Result<impl Future<Output = ()>, Wrong> {
     let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
     Ok(async move {
         while hangups.recv().await.is_some() {
+            if let Some(policy) = &policy {
+                let told = match coordinator.load_policy(policy) {
+                    Ok(rules) => format!("{rules} rules of {} are in force", policy.display()),
+                    Err(why) => {
+                        let why = policy_words(policy, &why);
+                        format!("{why}; the policy from before stays in force")
+                    }
+                };
+                log::say(&format!("politely: SIGHUP: {told}"));
+            }
             let told = match &file {
                 None => "SIGHUP: no token file is named, nothing changed".to_owned(),
                 Some(path) => match tokens(Some(path)) {
@@ -125,6 +155,16 @@ fn reloads(file: Option<PathBuf>, reload: Reload) -> Result<impl Future<Output =
             log::say(&format!("politely: {told}"));
         }
     })
+}
+
+/// Returns why a policy is refused, with its place.
+fn policy_words(file: &Path, why: &PolicyRefused) -> String {
+    match why {
+        PolicyRefused::Wrong(wrong) => {
+            format!("{}:{}: {}", file.display(), wrong.line(), wrong.why())
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Returns a future that ends at Ctrl-C, or at the SIGTERM of a service manager.
@@ -150,13 +190,17 @@ pub(crate) fn end() -> impl Future<Output = ()> {
 
 fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
     let numbers = OperatorNumbers {
-        rate: args.rate,
+        rate: args.rate.as_ref().map(|rate| rate.per_s),
         burst: args.burst,
         in_flight: args.in_flight,
         ..OperatorNumbers::default()
     };
     sound(numbers).map_err(Wrong)?;
-    let mut config = args.profile.config(Some(args.law), numbers);
+    let mut config = args.profile.config(
+        Some(args.law),
+        numbers,
+        declared(args.limits.clone(), args.rate.clone()),
+    );
     if let Some(lease) = &args.lease {
         config.lease = lease.0;
     }
@@ -197,6 +241,24 @@ fn certificate(args: &ServeArgs) -> Option<Certificate> {
         chain: args.tls_cert.clone()?,
         key: args.tls_key.clone()?,
     })
+}
+
+/// Opens the frontier, if there is one.
+fn frontier(
+    args: &ServeArgs,
+    kind: KeyKind,
+    coordinator: &Coordinator,
+) -> Result<Option<FrontierService>, Wrong> {
+    let Some(folder) = &args.frontier else {
+        return Ok(None);
+    };
+    let settings = FrontierSettings {
+        spacing: args.frontier_spacing.unwrap_or_default(),
+        kind,
+        ..FrontierSettings::default()
+    };
+    let opened = FrontierService::open(folder, settings, coordinator);
+    opened.map(Some).map_err(|why| Wrong(why.to_string()))
 }
 
 /// Returns the folder for states, or `None` with `--memory`.

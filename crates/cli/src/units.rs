@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use politely::core::budget::LimitUnit;
+use politely::{DeclaredLimit, LimitError};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
@@ -17,6 +19,14 @@ pub(crate) struct Size(pub(crate) u64);
 /// An amount of memory: as [`Size`], but a bare number is megabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory(pub(crate) u64);
+
+/// A rate: `2.5` is requests per second, `5000/h` is that many in any hour, evenly spread.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RateText {
+    pub(crate) per_s: f64,
+    /// The limit that no window exceeds, if the text has a window.
+    pub(crate) limit: Option<DeclaredLimit>,
+}
 
 /// The shortest length of time.
 const SPAN_MIN: Duration = Duration::from_millis(1);
@@ -42,6 +52,27 @@ impl std::str::FromStr for Span {
         } else {
             Err(format!("`{text}` must be at least 1ms and at most 24h"))
         }
+    }
+}
+
+impl std::str::FromStr for RateText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(per_s) = number(text) {
+            return Ok(Self { per_s, limit: None });
+        }
+        if !text.contains('/') && !text.contains(" per ") {
+            return Err("is not a number, nor a rate such as 5000/h".to_owned());
+        }
+        let limit: DeclaredLimit = text.parse().map_err(|why: LimitError| why.to_string())?;
+        let per_s = limit.per_second();
+        let per_s = per_s.filter(|_| limit.unit() == LimitUnit::Requests);
+        let per_s = per_s.ok_or("is no rate; give a day of a calendar or bytes with --limits")?;
+        Ok(Self {
+            per_s,
+            limit: Some(limit),
+        })
     }
 }
 
@@ -132,7 +163,7 @@ macro_rules! from_toml {
         }
     )*};
 }
-from_toml!(Span, Size, Memory);
+from_toml!(Span, Size, Memory, RateText);
 
 #[cfg(test)]
 mod tests {
@@ -146,6 +177,25 @@ mod tests {
         assert_eq!("1000".parse(), Ok(Size(1_000)));
         assert_eq!("512".parse(), Ok(Memory(512_000_000)));
         assert_eq!("1GB".parse(), Ok(Memory(1_000_000_000)));
+    }
+
+    #[test]
+    fn a_rate_may_have_a_window() {
+        let rate = |text: &str| text.parse::<RateText>();
+        let hourly = rate("7200/h").unwrap();
+        assert!((hourly.per_s - 2.0).abs() < 1e-9);
+        assert_eq!(hourly.limit.unwrap().to_string(), "7200/h");
+        assert_eq!(rate("0.5").unwrap().limit, None);
+        for (text, part) in [
+            ("fast", "is not a number, nor a rate"),
+            ("0/h", "from 1 to 2^53"),
+            ("5/0s", "at least 1s"),
+            ("5/day@UTC", "--limits"),
+            ("5MB/s", "--limits"),
+        ] {
+            let error = rate(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::budget::DeclaredLimits;
 use crate::control::{LawConfig, Setpoint};
 use crate::gate::{BreakerConfig, Rate, Refill};
 
@@ -26,6 +27,8 @@ pub struct Config {
     pub limits: Limits,
     /// The law and its constants.
     pub law: LawConfig,
+    /// Declared limits of each key, beside its pace: `1000/h; 10000/day@UTC`. Default none.
+    pub declared: DeclaredLimits,
     /// Time after which the lease of a permit expires and its slot is free again. Default 120 s. It
     /// must be longer than the longest request, or the lease must be renewed: a request whose lease
     /// has expired no longer counts as in flight.
@@ -42,6 +45,38 @@ pub struct Config {
     /// The breaker for a host that shows block pages. Default: 2 consecutive block pages, 60 s
     /// doubling to 6 h.
     pub quarantine: BreakerConfig,
+    /// The limits of keys that existed before a change for new keys only. Default none.
+    pub cohorts: Cohorts,
+}
+
+/// The limits of keys by the time of their creation.
+///
+/// Each change for new keys only begins a cohort. A key keeps the number of its cohort in its
+/// state, so it has the limits of its cohort after a restart too.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cohorts {
+    /// The number of the cohort of keys that are created from now on.
+    current: u32,
+    /// The number of the last cohort with these limits, in ascending order.
+    earlier: Vec<(u32, Limits)>,
+}
+
+impl Cohorts {
+    /// Creates the cohorts up to number `current`. Those up to the number in `earlier` have the
+    /// limits beside it, and later ones have [`Config::limits`].
+    pub fn new(current: u32, mut earlier: Vec<(u32, Limits)>) -> Self {
+        earlier.sort_by_key(|(last, _)| *last);
+        Self { current, earlier }
+    }
+
+    /// Returns the number that a new key keeps. Without earlier limits, all keys are in cohort 0.
+    pub(crate) const fn of_new_key(&self) -> u32 {
+        if self.earlier.is_empty() {
+            0
+        } else {
+            self.current
+        }
+    }
 }
 
 /// The bounds of one key's law.
@@ -102,6 +137,7 @@ impl Config {
                 bytes_per_s: f64::INFINITY,
             },
             law: LawConfig::Discover(Arc::default()),
+            declared: DeclaredLimits::default(),
             lease: Duration::from_mins(2),
             backoff_max: Duration::from_mins(1),
             hold_max: Duration::from_hours(1),
@@ -115,6 +151,7 @@ impl Config {
                 rest_min: Duration::from_mins(1),
                 rest_max: Duration::from_hours(6),
             },
+            cohorts: Cohorts::default(),
         }
     }
 
@@ -164,29 +201,10 @@ impl Config {
     /// # Errors
     /// The first number that breaks its rule.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let limits = &self.limits;
-        check("rate_start", limits.rate_start, "a number above 0", |x| {
-            x > 0.0
-        })?;
-        check("rate_max", limits.rate_max, "a number above 0", |x| x > 0.0)?;
-        check(
-            "burst",
-            limits.burst,
-            "a finite number of at least 1",
-            |x| x >= 1.0 && x.is_finite(),
-        )?;
-        check(
-            "in_flight",
-            f64::from(limits.in_flight),
-            "at least 1",
-            |x| x >= 1.0,
-        )?;
-        check("busy_share", limits.busy_share, "a number above 0", |x| {
-            x > 0.0
-        })?;
-        check("bytes_per_s", limits.bytes_per_s, "a number above 0", |x| {
-            x > 0.0
-        })?;
+        self.limits.validate()?;
+        for (_, limits) in &self.cohorts.earlier {
+            limits.validate()?;
+        }
         check("lease", self.lease.as_secs_f64(), "above 0 s", |x| x > 0.0)?;
         check(
             "backoff_max",
@@ -194,11 +212,6 @@ impl Config {
             "at least 0.1 s",
             |x| x >= BACKOFF_MIN.as_secs_f64(),
         )?;
-        if let Refill::Interval(period) = limits.refill {
-            check("refill interval", period.as_secs_f64(), "above 0 s", |x| {
-                x > 0.0
-            })?;
-        }
         if let LawConfig::Advice(advice) = &self.law {
             let (low, high) = (advice.rate_min, advice.rate_max);
             check("rate_min", low, "a number above 0", |x| x > 0.0)?;
@@ -226,18 +239,76 @@ impl Config {
         Ok(())
     }
 
+    /// Returns the limits of the keys in `cohort`.
+    #[inline]
+    pub fn limits_of(&self, cohort: u32) -> &Limits {
+        if self.cohorts.earlier.is_empty() {
+            return &self.limits;
+        }
+        let mut earlier = self.cohorts.earlier.iter();
+        let found = earlier.find(|(last, _)| cohort <= *last);
+        found.map_or(&self.limits, |(_, limits)| limits)
+    }
+
+    /// Returns this configuration with `limits` for keys that are created from now on. Known keys
+    /// keep their limits.
+    #[must_use]
+    pub fn for_new_keys(mut self, limits: Limits) -> Self {
+        let before = std::mem::replace(&mut self.limits, limits);
+        let Cohorts { current, earlier } = &mut self.cohorts;
+        earlier.push((*current, before));
+        *current = current.saturating_add(1);
+        self
+    }
+}
+
+impl Limits {
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// The first that breaks its rule.
+    fn validate(&self) -> Result<(), InvalidConfig> {
+        let limits = self;
+        check("rate_start", limits.rate_start, "a number above 0", |x| {
+            x > 0.0
+        })?;
+        check("rate_max", limits.rate_max, "a number above 0", |x| x > 0.0)?;
+        check(
+            "burst",
+            limits.burst,
+            "a finite number of at least 1",
+            |x| x >= 1.0 && x.is_finite(),
+        )?;
+        check(
+            "in_flight",
+            f64::from(limits.in_flight),
+            "at least 1",
+            |x| x >= 1.0,
+        )?;
+        check("busy_share", limits.busy_share, "a number above 0", |x| {
+            x > 0.0
+        })?;
+        check("bytes_per_s", limits.bytes_per_s, "a number above 0", |x| {
+            x > 0.0
+        })?;
+        if let Refill::Interval(period) = limits.refill {
+            check("refill interval", period.as_secs_f64(), "above 0 s", |x| {
+                x > 0.0
+            })?;
+        }
+        Ok(())
+    }
+
     #[inline]
     pub(crate) fn byte_rate(&self) -> Option<Rate> {
-        let per_s = self.limits.bytes_per_s;
+        let per_s = self.bytes_per_s;
         per_s.is_finite().then_some(Rate {
             per_s,
             burst: per_s,
             refill: Refill::Continuous,
         })
     }
-}
 
-impl Limits {
     /// Returns the first setpoint of every law. A law that does not learn keeps it.
     #[inline]
     pub fn start(&self) -> Setpoint {

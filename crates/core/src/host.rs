@@ -5,6 +5,7 @@
 //! byte. It is small, because a process may hold millions; a test pins its size.
 
 mod answer;
+mod budgets;
 mod crawl_delay;
 mod evidence;
 mod explain;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
+pub use budgets::never_fits;
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
 pub use explain::{Event, Explanation, InForce, Source};
 pub use state::RestoreError;
@@ -74,9 +76,14 @@ impl Host {
             burst: start.burst,
             refill: config.limits.refill,
         };
+        let cohort = config.cohorts.of_new_key();
+        let in_cohort = Rare {
+            cohort,
+            ..Rare::default()
+        };
         Self {
             hold: Hold::default(),
-            rare: None,
+            rare: (cohort > 0).then(|| Box::new(in_cohort)),
             leases: Leases::default(),
             pace: Pace::full(now, &rate),
             law: KeyLaw::new(&config.law, &config.limits, now),
@@ -103,6 +110,8 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
+        self.settle(now, lease, &report.used, config);
+        self.end_estimate(lease);
         let lease = self.leases.report(lease).filter(|lease| !lease.is_heard());
         self.rest(now, now);
         self.teach(now, lease, report, config, rng)
@@ -121,6 +130,7 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
+        self.settle(now, lease, &report.used, config);
         let lease = self.leases.hear(lease);
         self.teach(now, lease, report, config, rng)
     }
@@ -196,6 +206,7 @@ impl Host {
     /// is only a limit of the request.
     pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
         self.expire(now);
+        self.end_estimate(lease);
         if self
             .leases
             .report(lease)
@@ -223,10 +234,15 @@ impl Host {
         if lease.is_probe() {
             self.probe_returned();
         }
+        let estimate = self.end_estimate(lease.id);
         let Some(Unused { cost, bytes }) = unused else {
             self.rest(now, now);
             return;
         };
+        if let Some(estimate) = estimate {
+            self.refund_units(&estimate, config);
+        }
+        self.refund_budgets(lease.start, cost, bytes, config);
         let rate = self.bounds(now, config).rate;
         let newest = (self.pace).give_back(now, &rate, f64::from(cost), lease.start);
         if newest
@@ -303,7 +319,7 @@ impl Host {
     /// Leases, spent tokens, and a hold that the server asked for stay.
     pub fn forget(&mut self, now: Timestamp, config: &Config) {
         let old = self.bounds(now, config).rate;
-        self.law = KeyLaw::new(&config.law, &config.limits, now);
+        self.law = KeyLaw::new(&config.law, self.limits(config), now);
         self.hold.lift_if(|reason| {
             matches!(
                 reason,
@@ -315,7 +331,7 @@ impl Host {
         self.strikes = 0;
         if let Some(rare) = &mut self.rare {
             (rare.operator, rare.pause, rare.evidence) = (None, None, None);
-            rare.has_outcomes = false;
+            (rare.has_outcomes, rare.declared) = (false, None);
         }
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
@@ -406,9 +422,10 @@ impl Host {
             let rate = self.bounds(now, config).rate;
             self.pace.forget_slack(&rate);
         }
-        if served && config.limits.busy_share.is_finite() {
+        let busy_share = self.limits(config).busy_share;
+        if served && busy_share.is_finite() {
             let busy_s = self.latency.p50().unwrap_or_default().as_secs_f64();
-            self.busy_rate = (config.limits.busy_share / busy_s.max(1e-6)) as f32;
+            self.busy_rate = (busy_share / busy_s.max(1e-6)) as f32;
         }
         if report.signal.is_refusal() {
             self.refused = self.refused.saturating_add(1);
@@ -506,6 +523,7 @@ impl Host {
         if expired.probe {
             self.probe_lost();
         }
+        self.forget_estimates();
         if let Some(last) = expired.last {
             self.rest(last, now);
         }

@@ -10,12 +10,14 @@
 //! | [`key`] | What does a limit attach to? |
 //! | [`signal`] | What does a response say about the host's limits? |
 //! | [`gate`] | May this request leave now? |
+//! | [`budget`] | What did an operator declare, and what is left of it? |
 //! | [`control`] | What should the limits be? |
 //! | [`retry`] | Is a failed request sent again, and when? |
 //! | [`queue`] | Which host is next? |
 //! | [`arrival`] | Which caller came first? |
 
 pub mod arrival;
+pub mod budget;
 pub mod config;
 pub mod control;
 pub mod gate;

@@ -23,7 +23,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let page = format!("{}/page/0", target.hosts()[0].url());
     let limiter = Limiter::builder().build()?;
     let client =
-        politely::reqwest::client_with(reqwest::Client::builder().no_proxy(), limiter.clone())?;
+        politely::reqwest::client_with(|| reqwest::Client::builder().no_proxy(), limiter.clone())?;
     // Any recorder will do: metrics-exporter-prometheus, …
     let seen = Seen::default();
     let recording = metrics::set_default_local_recorder(&seen);

@@ -21,7 +21,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let mut config = Config::api();
     config.limits.rate_start = 30.0;
     let limiter = Limiter::builder().config(config).build()?;
-    let settings = reqwest::Client::builder().no_proxy();
+    let settings = || reqwest::Client::builder().no_proxy();
     let client = politely::reqwest::client_with(settings, limiter.clone())?;
 
     for page in 0..10 {

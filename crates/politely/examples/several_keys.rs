@@ -28,7 +28,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let attempts = Attempts::new(limiter.clone())
         .keys_by(|asked| Ok(vec![Key::of_url(asked.url)?, Key::site_of_url(asked.url)?]))
         .and_key(everything);
-    let client = politely::reqwest::client_with(reqwest::Client::builder().no_proxy(), attempts)?;
+    let client =
+        politely::reqwest::client_with(|| reqwest::Client::builder().no_proxy(), attempts)?;
 
     let began = limiter.now();
     for host in target.hosts() {

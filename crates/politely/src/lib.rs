@@ -29,15 +29,16 @@
 //! Processes and machines can share keys, and everything above works the same:
 //!
 //! - With the feature `coordinator`, `Limiter::builder().coordinator(url)` acquires permits from a
-//!   `politely serve` (module `remote`).
+//!   `politely serve` (module `coordinator`).
 //! - With the feature `redis`, `Limiter::builder().store(engine)` keeps the keys in Redis or Valkey
-//!   ([`shared`], [`cells`]).
+//!   ([`store`], [`cells`]).
 //!
 //! Further features:
 //!
 //! - `robots` (on by default) reads robots.txt.
 //! - `coding` (part of `reqwest` and `robots`) decodes content codings ([`mod@coding`]).
-//! - `wire` has the bodies of the coordinator's API, and `openapi` has their schemas.
+//!
+//! The bodies of the coordinator's API are in the crate `politely-api`.
 //!
 //! The last three entry points pace, classify, report and retry by the same rules. [`mod@attempts`]
 //! describes the rules.
@@ -51,57 +52,66 @@
 //!
 //! The folder `examples/` has an example for each.
 //!
+//! # Where to look in the sources
+//!
+//! | question | answer |
+//! | --- | --- |
+//! | What happens on a 429? | [`mod@attempts`] reports it and tries again; [`core::host::Host::report`] holds the key and lowers its rate |
+//! | Where is a permit granted in this process? | `backend/local/mod.rs`; without waiting: `Local::pass` |
+//! | Where is a permit granted over Redis? | [`Replica::serve` in `politely-store`](politely_store), called through `backend/store/` |
+//! | Who grants with a coordinator? | the coordinator (crate `politely-server`); `backend/coordinator/` acquires from it |
+//! | Which file implements a method of [`Limiter`]? | `backend/operations.rs` is the interface, with an implementation per backend |
+//! | How is a permit given back? | `permit.rs`, and `backend/local/part.rs` for a key of this process |
+//! | When is a page forbidden? | [`robots`] |
+//!
 //! [`core`] holds the state of a key and makes all decisions about it. This crate adds the parts
 //! that need a clock, threads and a runtime.
 
-mod asked;
-#[cfg(any(feature = "tower", feature = "reqwest"))]
-pub mod attempts;
-mod birth;
-#[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
+mod backend;
 mod budgets;
-pub mod cells;
 mod clock;
-#[cfg(feature = "coding")]
-pub mod coding;
-mod elsewhere;
-mod index;
-#[cfg(feature = "tower")]
-pub mod layer;
+mod departure;
+mod error;
+mod http;
 mod limiter;
 mod permit;
-pub mod redirect;
-mod registry;
-#[cfg(feature = "coordinator")]
-pub mod remote;
-#[cfg(feature = "reqwest")]
-pub mod reqwest;
+#[cfg(feature = "policy")]
+pub mod policy;
 #[cfg(feature = "robots")]
 pub mod robots;
-pub mod shared;
-mod slab;
 mod snapshot;
 mod stats;
 mod sync;
-mod waiters;
-#[cfg(feature = "wire")]
-pub mod wire;
 
-pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
-#[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
+#[cfg(feature = "coordinator")]
+pub use self::backend::coordinator;
+pub use self::backend::local::registry::Full;
+pub use self::backend::local::waiters::Turn;
+pub use self::backend::store::{self, cells};
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub use self::http::attempts;
+#[cfg(feature = "coding")]
+pub use self::http::coding;
+#[cfg(feature = "tower")]
+pub use self::http::layer;
+pub use self::http::redirect;
+#[cfg(feature = "reqwest")]
+pub use self::http::reqwest;
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
+pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 pub use limiter::{Builder, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
+pub use politely_core::budget::{
+    DeclaredLimit, DeclaredLimits, LimitError, UnitCosts, UnitError, UnitName,
+};
 pub use politely_core::config::Config;
 pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
-pub use registry::Full;
 pub use snapshot::Snapshot;
 pub use stats::{Commits, Stats};
-pub use waiters::Turn;
 
 /// Compiles the code of the README as tests.
 #[cfg(all(doctest, feature = "reqwest"))]

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
 use politely_core::gate::{LeaseId, Rate};
-use politely_core::host::{Directions, Unused};
+use politely_core::host::Directions;
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
 
-use crate::birth::Birth;
-use crate::elsewhere::Later;
-use crate::registry::{Entry, SharedShard};
+use crate::backend::local::part::{Part, renew, teach};
+use crate::backend::operations::Later;
+pub(crate) use crate::departure::Departure;
 use crate::sync::sleep;
 
 /// The chunks of a body renew its lease this often. It is far below any sensible lease, and far
@@ -31,26 +32,27 @@ const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
 #[must_use = "a permit that is dropped gives its slot back"]
 #[derive(Debug)]
 pub struct Permit {
-    claim: Claim,
+    leases: Leases,
     departure: Departure,
 }
 
 /// The leases that a permit gives back when the request is over. Nearly all permits have one key.
 /// They are small, since they are moved often.
 #[derive(Debug)]
-enum Claim {
+enum Leases {
     One(Part),
     /// The parts of several keys, or none after they were taken.
     Parts(Vec<Part>),
-    Elsewhere(Box<dyn Held>),
+    /// The guard of a permit from a coordinator or an engine.
+    Shared(Box<dyn PermitGuard>),
 }
 
-impl Claim {
+impl Leases {
     fn parts(&self) -> &[Part] {
         match self {
             Self::One(part) => std::slice::from_ref(part),
             Self::Parts(parts) => parts,
-            Self::Elsewhere(_) => &[],
+            Self::Shared(_) => &[],
         }
     }
 
@@ -58,7 +60,7 @@ impl Claim {
         match self {
             Self::One(part) => vec![part],
             Self::Parts(parts) => parts,
-            Self::Elsewhere(_) => Vec::new(),
+            Self::Shared(_) => Vec::new(),
         }
     }
 
@@ -67,21 +69,21 @@ impl Claim {
         std::mem::replace(self, Self::Parts(Vec::new()))
     }
 
-    fn elsewhere(&self) -> Option<&dyn Held> {
+    fn shared(&self) -> Option<&dyn PermitGuard> {
         match self {
-            Self::Elsewhere(held) => Some(&**held),
+            Self::Shared(guard) => Some(&**guard),
             _ => None,
         }
     }
 
-    fn elsewhere_mut(&mut self) -> Option<&mut Box<dyn Held>> {
+    fn shared_mut(&mut self) -> Option<&mut Box<dyn PermitGuard>> {
         match self {
-            Self::Elsewhere(held) => Some(held),
+            Self::Shared(guard) => Some(guard),
             _ => None,
         }
     }
 
-    /// Returns the claim of the `i`th departure of a run.
+    /// Returns the leases of the `i`th departure of a run.
     fn nth(&self, i: u16) -> Self {
         let part = |part: &Part| Part {
             shard: Arc::clone(&part.shard),
@@ -96,8 +98,8 @@ impl Claim {
 
     /// Gives nothing back: the leases expire by themselves.
     fn abandon(self) {
-        if let Self::Elsewhere(held) = self {
-            held.abandon();
+        if let Self::Shared(guard) = self {
+            guard.abandon();
         }
     }
 
@@ -105,14 +107,14 @@ impl Claim {
     /// expired.
     fn renew(&self) -> Option<Duration> {
         match self {
-            Self::Elsewhere(held) => held.renew(),
+            Self::Shared(guard) => guard.renew(),
             _ => renew(self.parts()),
         }
     }
 }
 
 /// The guard of a permit whose keys are not in this process. Dropping it gives the permit back.
-pub(crate) trait Held: std::fmt::Debug + Send + Sync {
+pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
     /// Returns the time after the start at which the slot returns by itself.
     fn lease(&self) -> Duration;
     fn sent(&mut self);
@@ -124,8 +126,10 @@ pub(crate) trait Held: std::fmt::Debug + Send + Sync {
     fn heard(&mut self, report: &Report) -> Directions;
     /// Notes that `bytes` more of the body came.
     fn received(&mut self, bytes: u64);
+    /// Corrects the estimated costs, after the head was reported.
+    fn settle(&mut self, used: &UnitCosts);
     /// Splits the guard into one for each departure.
-    fn split(self: Box<Self>) -> Vec<Box<dyn Held>>;
+    fn split(self: Box<Self>) -> Vec<Box<dyn PermitGuard>>;
     /// Names the attempt in this permit's report, and returns the coordinator's decision about the
     /// request.
     ///
@@ -148,7 +152,7 @@ pub(crate) trait Held: std::fmt::Debug + Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "coordinator"),
-    expect(dead_code, reason = "said by one")
+    expect(dead_code, reason = "a coordinator decides")
 )]
 pub(crate) enum Judged {
     /// The request waits this long and then acquires a permit again.
@@ -157,69 +161,12 @@ pub(crate) enum Judged {
     GiveUp(String),
 }
 
-/// When the requests of a permit may leave, and what they cost.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Departure {
-    pub(crate) start: Timestamp,
-    /// The rate of the first key, in requests per second.
-    pub(crate) rate: f64,
-    pub(crate) slots: u16,
-    // The fields of `Unused` stand here one by one. As a struct they would take more room.
-    cost: u16,
-    bytes: u64,
-    /// Whether the request may have left. Its token then stays spent.
-    pub(crate) sent: bool,
-    /// Whether all keys granted the permit. It then counts in the statistics of the first key.
-    pub(crate) given: bool,
-}
-
-impl Departure {
-    #[inline(always)]
-    pub(crate) const fn new(start: Timestamp, rate: f64, slots: u16, unused: Unused) -> Self {
-        Self {
-            start,
-            rate,
-            slots,
-            cost: unused.cost,
-            bytes: unused.bytes,
-            sent: false,
-            given: true,
-        }
-    }
-
-    /// Returns what the first departure gives back if it does not leave.
-    pub(crate) const fn unused(&self) -> Unused {
-        Unused {
-            cost: self.cost,
-            bytes: self.bytes,
-        }
-    }
-
-    /// Returns the `i`th departure of the run. Only the first one gives bytes back.
-    pub(crate) fn nth(&self, i: u16) -> Self {
-        Self {
-            start: self.start + Rate::per_second(self.rate).interval() * u32::from(i),
-            slots: 1,
-            bytes: if i == 0 { self.bytes } else { 0 },
-            ..*self
-        }
-    }
-}
-
-/// The lease of one key.
-pub(crate) struct Part {
-    pub(crate) shard: Arc<SharedShard>,
-    pub(crate) slot: u32,
-    pub(crate) born: Birth,
-    pub(crate) lease: LeaseId,
-}
-
 impl Permit {
     /// Creates a permit from the grant of one key.
     #[inline(always)]
     pub(crate) const fn of(part: Part, departure: Departure) -> Self {
         Self {
-            claim: Claim::One(part),
+            leases: Leases::One(part),
             departure,
         }
     }
@@ -231,28 +178,28 @@ impl Permit {
 
     /// Adds the grant of another key to the same request.
     pub(crate) fn add(&mut self, mut other: Self) {
-        let mut parts = self.claim.take().into_parts();
-        parts.append(&mut other.claim.take().into_parts());
-        self.claim = Claim::Parts(parts);
+        let mut parts = self.leases.take().into_parts();
+        parts.append(&mut other.leases.take().into_parts());
+        self.leases = Leases::Parts(parts);
     }
 
     /// Returns the leases of keys in this process.
     pub(crate) fn parts(&self) -> &[Part] {
-        self.claim.parts()
+        self.leases.parts()
     }
 
     /// Moves the first part behind the next `before` parts. The parts then have the order of the
     /// requested keys.
     pub(crate) fn put_in_order(&mut self, before: usize) {
-        if let Claim::Parts(parts) = &mut self.claim {
+        if let Leases::Parts(parts) = &mut self.leases {
             parts[..=before].rotate_left(1);
         }
     }
 
     /// Creates a permit of a coordinator or an engine.
-    pub(crate) fn claimed(claim: Box<dyn Held>, departure: Departure) -> Self {
+    pub(crate) fn guarded(leases: Box<dyn PermitGuard>, departure: Departure) -> Self {
         Self {
-            claim: Claim::Elsewhere(claim),
+            leases: Leases::Shared(leases),
             departure,
         }
     }
@@ -268,6 +215,17 @@ impl Permit {
         self.departure.slots
     }
 
+    /// Returns whether a key could not grant it at once. A wait for the answer of an engine does
+    /// not count. It is always `false` with a coordinator.
+    pub const fn has_waited(&self) -> bool {
+        self.departure.has_waited
+    }
+
+    /// Notes that a key could not grant it at once.
+    pub(crate) const fn waited(&mut self) {
+        self.departure.has_waited = true;
+    }
+
     /// Returns the rate of the first key, in requests per second.
     pub(crate) const fn rate(&self) -> f64 {
         self.departure.rate
@@ -280,8 +238,8 @@ impl Permit {
 
     /// Returns the time after the start at which the slot returns by itself.
     pub fn lease(&self) -> Duration {
-        if let Some(held) = self.claim.elsewhere() {
-            return held.lease();
+        if let Some(guard) = self.leases.shared() {
+            return guard.lease();
         }
         let lease = |part: &Part| part.with(|entry| entry.config.lease);
         self.parts()
@@ -297,20 +255,22 @@ impl Permit {
     /// the first one, and each later departure has the next number. Without an engine the list is
     /// empty.
     pub fn leases(&self) -> Vec<(Key, LeaseId)> {
-        self.claim.elsewhere().map_or_else(Vec::new, Held::leases)
+        self.leases
+            .shared()
+            .map_or_else(Vec::new, PermitGuard::leases)
     }
 
     /// Splits the permit into one permit per departure.
     pub fn split(mut self) -> impl Iterator<Item = Self> {
         let run = self.departure;
-        // All claims are collected now: a permit that is never taken is dropped, and its slot
+        // All parts are collected now: a permit that is never taken is dropped, and its slot
         // returns.
-        let claims: Vec<Claim> = match self.claim.take() {
-            Claim::Elsewhere(held) => held.split().into_iter().map(Claim::Elsewhere).collect(),
-            here => (0..run.slots).map(|i| here.nth(i)).collect(),
+        let parts: Vec<Leases> = match self.leases.take() {
+            Leases::Shared(guard) => guard.split().into_iter().map(Leases::Shared).collect(),
+            local => (0..run.slots).map(|i| local.nth(i)).collect(),
         };
-        let each = (0..).zip(claims).map(move |(i, claim)| Self {
-            claim,
+        let each = (0..).zip(parts).map(move |(i, leases)| Self {
+            leases,
             departure: run.nth(i),
         });
         each.collect::<Vec<_>>().into_iter()
@@ -318,14 +278,14 @@ impl Permit {
 
     /// Drops the permit without a report. Its leases expire by themselves.
     pub fn abandon(mut self) {
-        self.claim.take().abandon();
+        self.leases.take().abandon();
     }
 
     /// Marks the request as leaving. If the permit is dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
         self.departure.sent = true;
-        if let Some(held) = self.claim.elsewhere_mut() {
-            held.sent();
+        if let Some(guard) = self.leases.shared_mut() {
+            guard.sent();
         }
     }
 
@@ -340,7 +300,7 @@ impl Permit {
         attempt: &Attempt,
         repeatable: bool,
     ) -> Option<Later<'static, Option<Judged>>> {
-        self.claim.elsewhere_mut()?.judge(attempt, repeatable)
+        self.leases.shared_mut()?.judge(attempt, repeatable)
     }
 
     /// Reports the outcome of the request, and returns the directions of the first key.
@@ -355,18 +315,18 @@ impl Permit {
         if self.departure.slots > 1 {
             return self.first().report(report);
         }
-        if self.claim.elsewhere().is_some()
-            && let Claim::Elsewhere(held) = self.claim.take()
+        if self.leases.shared().is_some()
+            && let Leases::Shared(guard) = self.leases.take()
         {
-            return held.report(report);
+            return guard.report(report);
         }
         let (first, rest) = self.parts().split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
         for part in rest {
             part.with(|entry| {
-                entry
-                    .host
-                    .release(now, part.lease, report.bytes, entry.config);
+                let host = &mut *entry.host;
+                host.settle(now, part.lease, &report.used, entry.config);
+                host.release(now, part.lease, report.bytes, entry.config);
             });
         }
         let directions = teach(first, now, report, |entry| {
@@ -375,7 +335,7 @@ impl Permit {
                 .host
                 .report(now, first.lease, report, entry.config, &mut rng)
         });
-        drop(self.into_claim());
+        drop(self.into_leases());
         directions
     }
 
@@ -389,12 +349,12 @@ impl Permit {
     pub fn heard(self, report: &Report) -> (Directions, Slot) {
         let first = self.first();
         let start = first.departure.start;
-        let mut claim = first.into_claim();
-        if let Some(held) = claim.elsewhere_mut() {
-            let directions = held.heard(report);
-            return (directions, Slot::new(claim, start));
+        let mut leases = first.into_leases();
+        if let Some(guard) = leases.shared_mut() {
+            let directions = guard.heard(report);
+            return (directions, Slot::new(leases, start));
         }
-        let first = claim.parts().first().expect("a permit has a key");
+        let first = leases.parts().first().expect("a permit has a key");
         let now = first.shard.clock.now();
         let directions = teach(first, now, report, |entry| {
             let mut rng = entry.rng(first.lease);
@@ -402,7 +362,7 @@ impl Permit {
                 .host
                 .hear(now, first.lease, report, entry.config, &mut rng)
         });
-        (directions, Slot::new(claim, now))
+        (directions, Slot::new(leases, now))
     }
 
     /// Returns the permit of the first departure. The others are given back.
@@ -414,19 +374,19 @@ impl Permit {
         self.split().next().expect("a permit has a departure")
     }
 
-    /// Takes the claim out, so that dropping the permit gives nothing back.
+    /// Takes the leases out, so that dropping the permit gives nothing back.
     #[inline]
-    fn into_claim(mut self) -> Claim {
-        let claim = self.claim.take();
+    fn into_leases(mut self) -> Leases {
+        let leases = self.leases.take();
         std::mem::forget(self);
-        claim
+        leases
     }
 
     /// Renews the leases of a long request.
     ///
     /// Returns how long they last from now, or `None` if one has expired.
     pub fn renew(&self) -> Option<Duration> {
-        self.claim.renew()
+        self.leases.renew()
     }
 
     /// Runs `work`, such as sending the request, and renews the leases until it ends.
@@ -456,15 +416,15 @@ impl Permit {
 #[must_use = "dropping it says that the body has come"]
 #[derive(Debug)]
 pub struct Slot {
-    claim: Claim,
+    leases: Leases,
     bytes: u64,
     renewed: Timestamp,
 }
 
 impl Slot {
-    const fn new(claim: Claim, renewed: Timestamp) -> Self {
+    const fn new(leases: Leases, renewed: Timestamp) -> Self {
         Self {
-            claim,
+            leases,
             bytes: 0,
             renewed,
         }
@@ -474,12 +434,12 @@ impl Slot {
     ///
     /// Returns how long they last from now, or `None` if one has expired.
     pub fn renew(&mut self) -> Option<Duration> {
-        self.claim.renew()
+        self.leases.renew()
     }
 
     /// Drops the slot without a report of the body's end. Its leases expire by themselves.
     pub fn abandon(mut self) {
-        self.claim.take().abandon();
+        self.leases.take().abandon();
     }
 
     /// Notes that `bytes` more of the body came.
@@ -487,23 +447,39 @@ impl Slot {
     /// They are charged when the slot is dropped. A body that keeps coming keeps its lease.
     pub fn received(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if let Some(held) = self.claim.elsewhere_mut() {
-            held.received(bytes);
+        if let Some(guard) = self.leases.shared_mut() {
+            guard.received(bytes);
         }
-        let Some(part) = self.claim.parts().first() else {
+        let Some(part) = self.leases.parts().first() else {
             return;
         };
         let now = part.shard.clock.now();
         if now.since(self.renewed) >= RENEW_EVERY {
             self.renewed = now;
-            renew(self.claim.parts());
+            renew(self.leases.parts());
+        }
+    }
+}
+
+impl Slot {
+    /// Corrects the costs in named units, such as tokens, that the permit was granted for.
+    ///
+    /// What was estimated too much returns, and what was estimated too little is owed. A second
+    /// call corrects the first. Without a call, the estimates count.
+    pub fn settle(&mut self, used: &UnitCosts) {
+        if let Some(guard) = self.leases.shared_mut() {
+            guard.settle(used);
+        }
+        for part in self.leases.parts() {
+            let now = part.shard.clock.now();
+            part.with(|entry| entry.host.settle(now, part.lease, used, entry.config));
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        for part in self.claim.parts() {
+        for part in self.leases.parts() {
             let now = part.shard.clock.now();
             part.with(|entry| {
                 entry
@@ -514,20 +490,9 @@ impl Drop for Slot {
     }
 }
 
-fn renew(parts: &[Part]) -> Option<Duration> {
-    parts.iter().try_fold(Duration::MAX, |least, part| {
-        let now = part.shard.clock.now();
-        let lasts = part.with(|entry| {
-            let renewed = entry.host.renew(now, part.lease, entry.config);
-            renewed.then_some(entry.config.lease)
-        })??;
-        Some(least.min(lasts))
-    })
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
-        for (i, part) in self.claim.parts().iter().enumerate() {
+        for (i, part) in self.leases.parts().iter().enumerate() {
             let now = part.shard.clock.now();
             let Departure {
                 slots, sent, given, ..
@@ -541,59 +506,4 @@ impl Drop for Permit {
             });
         }
     }
-}
-
-impl Part {
-    /// Calls `f` with the key's entry if it is still there, and wakes the head of the key's queue.
-    fn with<T>(&self, f: impl FnOnce(&mut Entry<'_>) -> T) -> Option<T> {
-        let mut shard = self.shard.lock();
-        let mut entry = shard.get_born(self.slot, self.born)?;
-        let result = f(&mut entry);
-        if let Some(waiters) = entry.waiters {
-            waiters.wake_head();
-        }
-        Some(result)
-    }
-}
-
-impl std::fmt::Debug for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Part")
-            .field("slot", &self.slot)
-            .field("lease", &self.lease)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Reports to the first key, and counts the report.
-fn teach(
-    part: &Part,
-    now: Timestamp,
-    report: &Report,
-    tell: impl FnOnce(&mut Entry<'_>) -> Directions,
-) -> Directions {
-    // These directions are returned if the key is gone.
-    let mut directions = Directions {
-        hold_until: now,
-        rate: 0.0,
-        event: false,
-        late: true,
-        url_fault: false,
-    };
-    let mut key = None;
-    part.with(|entry| {
-        entry.learned();
-        directions = tell(entry);
-        entry.stats.reported += u64::from(!directions.late);
-        entry.stats.late += u64::from(directions.late);
-        let refused = report.signal.is_refusal() && !directions.late;
-        entry.stats.refused += u64::from(refused);
-        key = directions.event.then(|| entry.key.clone());
-    });
-    // The event is logged after the shard is unlocked, since a subscriber may be slow.
-    if let Some(key) = key {
-        let (key, rate) = (key.as_str(), directions.rate);
-        tracing::debug!(key, signal = ?report.signal, status = report.status, rate, "event");
-    }
-    directions
 }

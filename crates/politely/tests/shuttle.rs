@@ -5,37 +5,47 @@
 //! becomes a deadlock, and shuttle reports the schedule that led to it.
 #![allow(
     dead_code,
+    irrefutable_let_patterns,
     missing_docs,
     unused_imports,
+    unreachable_patterns,
     unreachable_pub,
     reason = "the library's sources, of which these tests use a part"
 )]
 #![allow(clippy::pedantic, reason = "linted where they live")]
 
-#[path = "../src/asked.rs"]
-mod asked;
-#[path = "../src/birth.rs"]
-mod birth;
 #[path = "../src/clock.rs"]
 mod clock;
-#[path = "../src/elsewhere.rs"]
-mod elsewhere;
-#[path = "../src/index.rs"]
-mod index;
+#[path = "../src/departure.rs"]
+mod departure;
+#[path = "../src/error.rs"]
+mod error;
 #[path = "../src/limiter/mod.rs"]
 mod limiter;
 #[path = "../src/permit.rs"]
 mod permit;
-#[path = "../src/registry.rs"]
-mod registry;
-#[path = "../src/slab.rs"]
-mod slab;
 #[path = "../src/snapshot.rs"]
 mod snapshot;
 #[path = "../src/stats.rs"]
 mod stats;
-#[path = "../src/waiters.rs"]
-mod waiters;
+
+/// The rooms of the limiter's backends that these tests need.
+#[path = "../src/backend"]
+mod backend {
+    pub(crate) mod local;
+    pub(crate) mod operations;
+
+    pub(crate) enum Backend {
+        Local(local::Local),
+    }
+
+    impl Backend {
+        pub(crate) fn operations(&self) -> &dyn operations::Operations {
+            let Self::Local(local) = self;
+            local
+        }
+    }
+}
 
 mod sync {
     use std::future::poll_fn;
@@ -107,8 +117,8 @@ use politely_core::signal::{Report, Signal};
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use crate::asked::{AcquireError, RefusalReason};
 use crate::clock::Clock;
+use crate::error::{AcquireError, RefusalReason};
 use crate::limiter::Limiter;
 
 /// Number of schedules tried per test.

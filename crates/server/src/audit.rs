@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use politely::wire::{AuditChange, AuditPage, AuditQuery};
+use politely_api::wire::{AuditChange, AuditPage, AuditQuery};
 use tokio::time::Instant;
 
 use crate::often::Often;

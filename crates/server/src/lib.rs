@@ -1,12 +1,13 @@
 //! The coordinator: it tells independent workers, in any language, when they may send.
 //!
-//! Workers acquire permits and report outcomes over HTTP with JSON ([`politely::wire`]). Every key
-//! is the same state machine that [`politely::Limiter`] runs in one process. The core is
+//! Workers acquire permits and report outcomes over HTTP with JSON ([`politely_api::wire`]). Every
+//! key is the same state machine that [`politely::Limiter`] runs in one process. The core is
 //! `coordinator/`, which implements acquire and report without HTTP.
 //!
 //! | module | its part |
 //! | --- | --- |
 //! | `coordinator/` | grants permits and follows them to their ends |
+//! | `frontier/` | a persistent queue of domains and pages, whose units come with permits |
 //! | `api/` | the HTTP calls, their access checks and their errors |
 //! | `watch/` | views for operators: key table, key history, events, workers, metrics |
 //! | `store/` | the state that survives a kill |
@@ -25,6 +26,7 @@
 mod api;
 mod audit;
 mod coordinator;
+mod frontier;
 mod often;
 mod page;
 mod private;
@@ -35,6 +37,8 @@ mod tokens;
 mod unread;
 mod watch;
 
-pub use coordinator::{Coordinator, Settings, StartError};
+pub use coordinator::{Coordinator, PolicyRefused, Settings, StartError};
+pub use frontier::{FrontierOpenError, FrontierService};
+pub use politely_frontier::{Settings as FrontierSettings, Spacing};
 pub use serve::{Caps, Certificate, Options, Reload, ServeError, Server};
 pub use tokens::{Role, Token, Tokens};

@@ -4,12 +4,15 @@
 //! | --- | --- |
 //! | `serve/connection.rs` | one connection and its time-outs |
 //! | `serve/progress.rs`, `serve/outbox.rs` | peers that do not read their answers |
+//! | `serve/frames.rs`, `serve/streams.rs` | answers over HTTP/2 that were given up |
 //! | `serve/refusal.rs` | connections beyond a cap |
 
 mod connection;
+mod frames;
 mod outbox;
 mod progress;
 mod refusal;
+mod streams;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +34,7 @@ use self::progress::Progress;
 use self::refusal::Refusals;
 use crate::api::{self, Gate};
 use crate::coordinator::Coordinator;
+use crate::frontier::FrontierService;
 use crate::often::Often;
 use crate::tally::{self, Tally};
 use crate::tokens::Tokens;
@@ -55,6 +59,8 @@ pub struct Caps {
     pub peer_connections: usize,
     /// Items that wait in held-open calls, per client and per address. Default 65,536.
     pub waiting: usize,
+    /// Keys that one client creates. Default 524,288.
+    pub client_keys: usize,
 }
 
 impl Default for Caps {
@@ -63,6 +69,7 @@ impl Default for Caps {
             connections: 1 << 16,
             peer_connections: 1 << 12,
             waiting: 1 << 16,
+            client_keys: 1 << 19,
         }
     }
 }
@@ -85,6 +92,10 @@ pub struct Options {
     pub token: Option<Tokens>,
     /// The certificate for TLS. Without it the server speaks plain HTTP.
     pub certificate: Option<Certificate>,
+    /// A further address to listen on, for workers that speak `URLFrontier`'s protocol.
+    pub grpc: Option<SocketAddr>,
+    /// The frontier. Without it the calls of `/api/v1/frontier` are answered 404.
+    pub frontier: Option<FrontierService>,
     /// The commit of the program, for `politely_build_info` in `/metrics`.
     pub commit: &'static str,
 }
@@ -118,8 +129,10 @@ pub enum ServeError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    grpc: Option<(TcpListener, SocketAddr)>,
     tls: Option<TlsAcceptor>,
     coordinator: Coordinator,
+    frontier: Option<FrontierService>,
     gate: Arc<Gate>,
     caps: Caps,
 }
@@ -147,28 +160,38 @@ impl Server {
     )]
     pub async fn bind(coordinator: Coordinator, options: Options) -> Result<Self, ServeError> {
         let bind = options.bind;
-        let access = match options.token {
-            Some(tokens) => api::Access::Tokens(RwLock::new(Arc::new(tokens))),
-            None if bind.ip().is_loopback() => api::Access::Loopback,
-            None => return Err(ServeError::NoToken(bind)),
+        let access = if let Some(tokens) = options.token {
+            api::Access::Tokens(RwLock::new(Arc::new(tokens)))
+        } else {
+            let open = [Some(bind), options.grpc].into_iter().flatten();
+            let mut open = open.filter(|address| !address.ip().is_loopback());
+            match open.next() {
+                None => api::Access::Loopback,
+                Some(address) => return Err(ServeError::NoToken(address)),
+            }
         };
         let tls = options.certificate.as_ref().map(acceptor).transpose()?;
-        let listener = listen(bind).map_err(|why| match why.kind() {
-            ErrorKind::AddrInUse => ServeError::Taken(bind),
-            _ => ServeError::Bind(bind, why),
-        })?;
-        let address = listener
-            .local_addr()
-            .map_err(|why| ServeError::Bind(bind, why))?;
+        let (listener, address) = listen(bind)?;
+        let grpc = options.grpc.map(listen).transpose()?;
         crate::watch::install();
         let caps = Caps::default();
-        let gate = api::routes(coordinator.clone(), access, caps.waiting, options.commit);
+        coordinator.set_client_keys(caps.client_keys);
+        let frontier = options.frontier;
+        let gate = api::routes(
+            coordinator.clone(),
+            access,
+            frontier.clone(),
+            caps.waiting,
+            options.commit,
+        );
         Ok(Self {
             gate: Arc::new(gate),
             listener,
             address,
+            grpc,
             tls,
             coordinator,
+            frontier,
             caps,
         })
     }
@@ -178,10 +201,16 @@ impl Server {
         self.address
     }
 
+    /// Returns the further address for `URLFrontier`'s protocol, if there is one.
+    pub fn grpc_address(&self) -> Option<SocketAddr> {
+        self.grpc.as_ref().map(|(_, address)| *address)
+    }
+
     /// Sets the caps.
     #[must_use]
     pub fn caps(mut self, caps: Caps) -> Self {
         self.gate.set_waiting(caps.waiting);
+        self.coordinator.set_client_keys(caps.client_keys);
         self.caps = caps;
         self
     }
@@ -197,13 +226,15 @@ impl Server {
     /// Returns whether everything was saved. The log says why not.
     pub async fn run(self, end: impl Future<Output = ()>) -> bool {
         let tending = tokio::spawn(self.coordinator.clone().tend());
+        let frontier_tending =
+            (self.frontier.clone()).map(|frontier| tokio::spawn(frontier.tend()));
         let graceful = GracefulShutdown::new();
         let (peers, all) = (
             Tally::new(self.caps.peer_connections),
             Tally::new(self.caps.connections),
         );
         let refusals = Refusals::new();
-        let mut accepting = Accepting::default();
+        let (mut accepting, mut accepting_grpc) = (Accepting::default(), Accepting::default());
         tokio::pin!(end);
         loop {
             let (stream, peer) = tokio::select! {
@@ -211,6 +242,7 @@ impl Server {
                 biased;
                 () = &mut end => break,
                 accepted = accepting.next(&self.listener) => accepted,
+                accepted = accepting_grpc.next_if_any(self.grpc.as_ref()) => accepted,
             };
             let Some(place) = all.take((), 1) else {
                 let detail = format!("all {} connections are in use", all.most());
@@ -239,15 +271,33 @@ impl Server {
                 }
             });
         }
-        drop(self.listener);
+        drop((self.listener, self.grpc));
         self.coordinator.close();
         let _ = tokio::time::timeout(FINISH_TIME, graceful.shutdown()).await;
         tending.abort();
-        self.coordinator.save().await
+        let is_saved = match (&self.frontier, frontier_tending) {
+            (Some(frontier), Some(tending)) => {
+                tending.abort();
+                frontier.save().await
+            }
+            _ => true,
+        };
+        self.coordinator.save().await && is_saved
     }
 }
 
-fn listen(bind: SocketAddr) -> std::io::Result<TcpListener> {
+/// Listens on an address, and returns the address with its port.
+fn listen(bind: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let failed = |why: std::io::Error| match why.kind() {
+        ErrorKind::AddrInUse => ServeError::Taken(bind),
+        _ => ServeError::Bind(bind, why),
+    };
+    let listener = try_listen(bind).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+fn try_listen(bind: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if bind.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -268,6 +318,17 @@ struct Accepting {
 }
 
 impl Accepting {
+    /// Returns the next connection of a listener, if there is one. Cancel safe.
+    async fn next_if_any(
+        &mut self,
+        listener: Option<&(TcpListener, SocketAddr)>,
+    ) -> (TcpStream, IpAddr) {
+        match listener {
+            Some((listener, _)) => self.next(listener).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Returns the next connection and its peer. Cancel safe.
     async fn next(&mut self, listener: &TcpListener) -> (TcpStream, IpAddr) {
         loop {

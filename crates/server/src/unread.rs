@@ -1,4 +1,5 @@
-//! Answers that their callers never read: the permits in them are taken back.
+//! Answers over HTTP/1 that their callers never read: the permits in them are taken back. For
+//! HTTP/2 see `serve/streams.rs`.
 //!
 //! A caller that gives up closes its connection. Three signs show that an answer was not read:
 //!
@@ -55,7 +56,8 @@ impl Granted {
         })
     }
 
-    fn take_back(&self) {
+    /// Takes the permits back, as far as they have not ended.
+    pub(crate) fn take_back(&self) {
         let grants = &self.0;
         let numbers = grants.numbers.iter().copied();
         grants.coordinator.take_back(&grants.worker, numbers);
@@ -90,6 +92,11 @@ impl Unread {
         {
             granted.take_back();
         }
+    }
+
+    /// Returns whether the peer reset the connection.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.is_reset.load(Ordering::Relaxed)
     }
 
     fn is_open(&self) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use politely_core::Rng;
 use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimits, UnitCosts};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
@@ -36,6 +37,13 @@ pub enum Event {
         /// The size of the body in bytes.
         bytes: u64,
     },
+    /// The costs in named units, as they turned out.
+    Settle {
+        /// The lease of the request.
+        lease: LeaseId,
+        /// The amounts.
+        used: UnitCosts,
+    },
     /// The end of a permit without an outcome.
     Cancel {
         /// The lease of the permit.
@@ -51,6 +59,12 @@ pub enum Event {
     CrawlDelay(CrawlDelay),
     /// The numbers that an operator sets.
     Set(OperatorNumbers),
+    /// The limits that an operator declares. `None` restores those of all keys.
+    Declare(Option<DeclaredLimits>),
+    /// The limits that a rule of a policy has for the key.
+    Rule(Option<DeclaredLimits>),
+    /// Requests that a fallback share granted.
+    Charge(u64),
     /// An operator lifts hold, breaker and quarantine.
     Unpark,
     /// An operator drops what the law learned.
@@ -92,6 +106,7 @@ impl Event {
                 });
             }
             Self::Release { lease, bytes } => host.release(now, *lease, *bytes, config),
+            Self::Settle { lease, used } => host.settle(now, *lease, used, config),
             Self::Cancel { lease, unused } => host.cancel(now, *lease, *unused, config),
             Self::Renew(lease) => lease.note_renewed(host.renew(now, lease.id(), config)),
             Self::Hold(length, reason) => {
@@ -101,6 +116,9 @@ impl Event {
                 host.crawl_delay(now, *delay, config);
             }
             Self::Set(numbers) => host.set(now, *numbers, config),
+            Self::Declare(limits) => host.declare(now, limits.clone(), config),
+            Self::Rule(limits) => host.follow_rule(now, limits.as_ref(), config),
+            Self::Charge(requests) => host.charge_requests(now, *requests, config),
             Self::Unpark => host.unpark(now, config),
             Self::Forget => host.forget(now, config),
             Self::Join(other) => host.join(other, now, config),
@@ -117,7 +135,9 @@ impl Event {
             Self::Report { lease, report, .. } => {
                 matches!(report.signal, Signal::Ok | Signal::UrlError).then_some(*lease)
             }
-            Self::Release { lease, .. } | Self::Cancel { lease, .. } => Some(*lease),
+            Self::Release { lease, .. }
+            | Self::Settle { lease, .. }
+            | Self::Cancel { lease, .. } => Some(*lease),
             _ => None,
         }
     }

@@ -38,7 +38,7 @@
 //!
 //! There is no I/O, no clock, no thread and no async runtime. A driver supplies the local time with
 //! each call and carries out the commands. The driver for Tokio is in the crate `politely`
-//! (`shared/driver.rs`), and the engine for Redis and Valkey is in `politely-redis`.
+//! (`backend/store/driver.rs`), and the engine for Redis and Valkey is in `politely-redis`.
 //!
 //! To limit requests, use `politely::Limiter` and do not depend on this crate. To keep keys in
 //! another store, implement [`Engine`]. To drive a [`Node`] from another runtime, read the

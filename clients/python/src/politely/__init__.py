@@ -15,6 +15,7 @@ from politely.attempts import Attempts
 from politely.bodies import ErrorKind, Next, Outcome, Wish
 from politely.coordinator import Coordinator, Permit
 from politely.errors import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut, TooLate
+from politely.frontier import Frontier, NewPage, Page, PutAnswer, Unit
 
 __all__ = [
     "AsyncCoordinator",
@@ -24,13 +25,18 @@ __all__ = [
     "BadCall",
     "Coordinator",
     "ErrorKind",
+    "Frontier",
     "LeaseLost",
+    "NewPage",
     "Next",
     "Outcome",
+    "Page",
     "Permit",
     "PolitelyError",
+    "PutAnswer",
     "Refused",
     "TimedOut",
     "TooLate",
+    "Unit",
     "Wish",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import EllipsisType, TracebackType
@@ -15,10 +15,10 @@ import httpx
 
 from politely import shell
 from politely.attempts import Attempts
-from politely.bodies import Grant, Next, Outcome, Wish
+from politely.bodies import Grant, Json, Next, Outcome, Wish
 from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
 from politely.flow import UNDO_TAKES_MAX, Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
-from politely.outcome import error_kind
+from politely.outcome import error_kind, url_of_failed
 from politely.state import PermitState
 
 log = logging.getLogger("politely")
@@ -62,7 +62,7 @@ class AsyncCoordinator:
         also: Iterable[str] = (),
         priority: int = 0,
         slots: int = 1,
-        cost: int = 1,
+        cost: int | Mapping[str, int] = 1,
         bytes: int = 0,
         retry: bool = False,
         crawl_delay: float | None = None,
@@ -154,13 +154,28 @@ class AsyncCoordinator:
         rate: float | EllipsisType | None = ...,
         burst: float | EllipsisType | None = ...,
         in_flight: int | EllipsisType | None = ...,
+        limits: Sequence[str] | EllipsisType | None = ...,
         law: str | EllipsisType | None = ...,
         learn: bool | EllipsisType | None = ...,
     ) -> None:
         """As `politely.Coordinator.set_limits`."""
-        limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
-        limits |= {"law": law, "learn": learn}
-        await self._run(self._talk.set_limits(key, limits))
+        changes: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        changes |= {"limits": limits, "law": law, "learn": learn}
+        await self._run(self._talk.set_limits(key, changes))
+
+    async def call(
+        self,
+        path: str,
+        body: Json,
+        *,
+        method: str = "POST",
+        lines: Sequence[Json] | None = None,
+    ) -> Any:
+        """Makes a call of the API that is safe to repeat, and returns its answer as JSON.
+
+        ``path`` is below ``/api/v1``. Raises `BadCall`, or `Away` if no answer comes for 30 s.
+        """
+        return await self._run(self._talk.call(path, body, method, lines))
 
     async def aclose(self) -> None:
         """Closes the connections after the calls in the background. Unreported permits end with
@@ -364,6 +379,10 @@ class AsyncPermit:
         if not await self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
 
+    def settle(self, **used: int) -> None:
+        """As `politely.Permit.settle`."""
+        self.state.settle(used)
+
     async def report(
         self, response: Any = None, *, outcome: Outcome | None = None, **told: Any
     ) -> Next:
@@ -381,6 +400,7 @@ class AsyncPermit:
         An exception that says nothing about the host gives the permit back as sent.
         """
         if kind := error_kind(error):
+            told.setdefault("resource", url_of_failed(error))
             return await self.report(error=kind, **told)
         if self.slots == 1:
             await self.cancel(sent=True)

@@ -54,8 +54,10 @@ class Wish:
     """Further keys whose limits the request must keep."""
     retry: bool = False
     """Whether the request was sent before."""
-    cost: int = 1
-    """Tokens, 1 to 1,000."""
+    cost: int | Mapping[str, int] = 1
+    """Tokens of the rate, 1 to 1,000; or an estimate for each unit, as in
+    ``{"requests": 1, "tokens": 1000}``. `Permit.settle` corrects it.
+    """
     bytes: int = 0
     """Bytes that the request will send."""
     priority: int = 0
@@ -101,7 +103,7 @@ class Wish:
         if self.retry:
             body["kind"] = "retry"
         if self.cost != 1:
-            body["cost"] = self.cost
+            body["cost"] = self.cost if isinstance(self.cost, int) else dict(self.cost)
         if self.bytes:
             body["bytes"] = self.bytes
         if self.priority:
@@ -156,6 +158,8 @@ class Outcome:
     latency: float | None = None
     """Seconds from sending to the response's head. Default: the time since the permit's start."""
     bytes: int = 0
+    used: Mapping[str, int] = field(default_factory=dict)
+    """The amounts of units that the request used, such as tokens. They replace the estimates."""
     body_coming: bool = False
     """Whether the body is still coming. The slot then stays taken until the next report without
     this.
@@ -168,7 +172,7 @@ class Outcome:
     """The number of earlier attempts that the host refused."""
     resource: str | None = None
     """The URL that was requested, so that its failures do not slow other URLs. Default: the wish's
-    URL.
+    URL, if the permit has one departure.
     """
 
     def body(self, permit: str, slot: int, latency: float) -> Json:
@@ -182,6 +186,8 @@ class Outcome:
             body["headers"] = dict(self.headers)
         if self.bytes:
             body["bytes"] = self.bytes
+        if self.used:
+            body["used"] = dict(self.used)
         if self.body_coming:
             body["body_coming"] = True
         if self.method != "GET":
@@ -212,6 +218,8 @@ class Next:
     """Seconds in which nothing leaves for the key. New permits wait for its end by themselves."""
     url_fault: bool = False
     """Whether the failure counts against its URL alone. Other URLs of the key are not slowed."""
+    target_after: float = 0.0
+    """Seconds for which a redirect asked to wait before its target is requested."""
 
     @property
     def retry(self) -> bool:
@@ -232,6 +240,7 @@ class Next:
             "rate": answer.get("rate", 0.0),
             "hold": answer.get("hold_ms", 0) / 1000,
             "url_fault": answer.get("url_fault", False),
+            "target_after": answer.get("target_after_ms", 0) / 1000,
         }
         match answer["next"]:
             case {"retry": retry}:

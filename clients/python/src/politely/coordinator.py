@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import EllipsisType, TracebackType
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from politely.attempts import Attempts
 from politely.bodies import Next, Outcome, Wish
 from politely.errors import BadCall, PolitelyError, TooLate
 from politely.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
-from politely.outcome import error_kind
+from politely.outcome import error_kind, url_of_failed
 from politely.state import PermitState
 
 log = logging.getLogger("politely")
@@ -69,7 +69,7 @@ class Coordinator:
         also: Iterable[str] = (),
         priority: int = 0,
         slots: int = 1,
-        cost: int = 1,
+        cost: int | Mapping[str, int] = 1,
         bytes: int = 0,
         retry: bool = False,
         crawl_delay: float | None = None,
@@ -156,6 +156,7 @@ class Coordinator:
         rate: float | EllipsisType | None = ...,
         burst: float | EllipsisType | None = ...,
         in_flight: int | EllipsisType | None = ...,
+        limits: Sequence[str] | EllipsisType | None = ...,
         law: str | EllipsisType | None = ...,
         learn: bool | EllipsisType | None = ...,
     ) -> None:
@@ -163,12 +164,13 @@ class Coordinator:
         one.
 
         ``rate`` is in requests per second, an upper bound on a key that learns. ``burst`` is the
-        number of requests that may leave at once. ``law`` ``fixed`` makes these numbers the limits
+        number of requests that may leave at once. ``limits`` are further limits that all hold, such
+        as ``["10/s", "1000/day@UTC", "100 concurrent"]``. ``law`` ``fixed`` makes these numbers the limits
         themselves. ``learn`` ``False`` freezes the learned state. Raises `Away`, `BadCall`.
         """
-        limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
-        limits |= {"law": law, "learn": learn}
-        self._run(self._talk.set_limits(key, limits))
+        changes: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        changes |= {"limits": limits, "law": law, "learn": learn}
+        self._run(self._talk.set_limits(key, changes))
 
     def close(self) -> None:
         """Closes the connections. Unreported permits end with their leases."""
@@ -275,6 +277,14 @@ class Permit:
         if not self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
 
+    def settle(self, **used: int) -> None:
+        """Sets the amounts of units that the request used, as in ``permit.settle(tokens=340)``.
+
+        The report sends them. What was estimated too much returns, and what was estimated too
+        little is owed. Without this the estimates of ``cost`` count.
+        """
+        self.state.settle(used)
+
     def report(
         self, response: Any = None, *, outcome: Outcome | None = None, **told: Any
     ) -> Next:
@@ -296,6 +306,7 @@ class Permit:
         An exception that says nothing about the host gives the permit back as sent.
         """
         if kind := error_kind(error):
+            told.setdefault("resource", url_of_failed(error))
             return self.report(error=kind, **told)
         if self.slots == 1:
             self.cancel(sent=True)

@@ -69,7 +69,7 @@ UNDO_TAKES_MAX = 2.0
 """Seconds in which a call that was given up returns the permits that it may have been granted."""
 
 T = TypeVar("T")
-Limits: TypeAlias = "dict[str, float | str | EllipsisType | None]"
+Limits: TypeAlias = "dict[str, float | str | Sequence[str] | EllipsisType | None]"
 Batch: TypeAlias = "tuple[list[tuple[PermitState, Outcome]], list[Json]]"
 """The reports of one call, as objects and as JSON."""
 
@@ -84,6 +84,8 @@ class Call:
     body: Json
     timeout: float
     method: str = "POST"
+    lines: Sequence[Json] | None = None
+    """A body of one JSON object per line, instead of ``body``. The answer has lines as well."""
 
 
 @dataclass(frozen=True)
@@ -358,8 +360,11 @@ class Talk:
         latency = outcome.latency
         if latency is None:
             latency = max(0.0, self.now() - permit.start)
-        if outcome.resource is None and "://" in permit.target:
+        # The URL of several departures may stand for several pages.
+        if outcome.resource is None and permit.grant.slots == 1 and "://" in permit.target:
             outcome = replace(outcome, resource=permit.target)
+        if permit.used:
+            outcome = replace(outcome, used={**permit.used, **outcome.used})
         return outcome.body(permit.name, permit.slot, latency)
 
     def _heard(
@@ -389,14 +394,26 @@ class Talk:
 
     # Repeating a call until there is an answer
 
+    def call(self, path: str, body: Json, method: str, lines: Sequence[Json] | None) -> Flow[Any]:
+        """Makes one call that is safe to repeat."""
+        said = {"client": self.client, **body} if method == "POST" and lines is None else {}
+        held: float = said.get("wait_ms", 0) / 1000
+        until = self.now() + held + REPORT_WITHIN
+        return (yield from self._ask(path, lambda: said, until, method, lines))
+
     def _ask(
-        self, path: str, body: Callable[[], Json], deadline: float, method: str = "POST"
+        self,
+        path: str,
+        body: Callable[[], Json],
+        deadline: float,
+        method: str = "POST",
+        lines: Sequence[Json] | None = None,
     ) -> Flow[Any]:
         failures = 0
         while True:
             said = body()
             held = said.get("wait_ms", 0) / 1000
-            reply = yield Call(path, said, held + ANSWER_TAKES_MAX, method)
+            reply = yield Call(path, said, held + ANSWER_TAKES_MAX, method, lines)
             assert reply is not None  # a `Call` always gets a reply
             if isinstance(reply, NoReply):
                 why = reply.why

@@ -8,6 +8,9 @@ of the request. Other bodies stream, and the slot is taken until the body has co
 request without an answer by the end of its lease times out. A body that takes longer renews the
 lease.
 
+A redirect's Retry-After delays the request for its target. A 206 that was not requested raises
+`httpx.RemoteProtocolError`.
+
 A wait for a permit does not count against httpx's time-outs. ``wait`` limits it, and the transport
 raises `TimedOut` unchanged.
 """
@@ -27,11 +30,12 @@ import httpx
 
 from politely.aio import AsyncCoordinator, AsyncPermit
 from politely.attempts import Attempts
-from politely.bodies import Outcome
+from politely.bodies import Next, Outcome
 from politely.coordinator import Coordinator, Permit
 from politely.errors import LeaseLost, PolitelyError
 from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
 from politely.routes import AsyncRoutes, Routes, guard
+from politely.targets import Targets, partial
 
 log = logging.getLogger("politely")
 
@@ -55,9 +59,12 @@ class PoliteTransport(httpx.BaseTransport):
         self._coordinator = coordinator
         self._transport = transport or Routes(httpx.HTTPTransport)
         self._asked = asked
+        self._targets = Targets()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         attempts, repeatable = Attempts(request.method), _can_repeat(request)
+        if rest := self._targets.rest(str(request.url)):
+            time.sleep(rest)
         while True:
             permit = self._coordinator.acquire(
                 str(request.url), retry=attempts.number > 1, **self._asked
@@ -77,7 +84,7 @@ class PoliteTransport(httpx.BaseTransport):
         sent = time.monotonic()
         try:
             response = self._transport.handle_request(request)
-            heard = _Heard(response, time.monotonic() - sent)
+            heard = _Heard(request, response, time.monotonic() - sent, self._targets)
             if response.status_code >= 400:
                 heard.read(response.read(), response)
                 response.close()
@@ -89,6 +96,10 @@ class PoliteTransport(httpx.BaseTransport):
             if isinstance(error, Exception):
                 return error
             raise
+        if heard.partial is not None:
+            response.close()
+            _tell(permit, heard)
+            return httpx.RemoteProtocolError(heard.partial, request=request)
         if response.status_code < 400:
             body = _Body(response, permit, heard)
             finalize(body, _dropped, permit, heard, response)
@@ -113,9 +124,12 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
         self._coordinator = coordinator
         self._transport = transport or AsyncRoutes(httpx.AsyncHTTPTransport)
         self._asked = asked
+        self._targets = Targets()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         attempts, repeatable = Attempts(request.method), _can_repeat(request)
+        if rest := self._targets.rest(str(request.url)):
+            await asyncio.sleep(rest)
         while True:
             permit = await self._coordinator.acquire(
                 str(request.url), retry=attempts.number > 1, **self._asked
@@ -137,7 +151,7 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
         sent = time.monotonic()
         try:
             response = await self._transport.handle_async_request(request)
-            heard = _Heard(response, time.monotonic() - sent)
+            heard = _Heard(request, response, time.monotonic() - sent, self._targets)
             if response.status_code >= 400:
                 heard.read(await response.aread(), response)
                 await response.aclose()
@@ -149,6 +163,10 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
             if isinstance(error, Exception):
                 return error
             raise
+        if heard.partial is not None:
+            await response.aclose()
+            await _tell_async(permit, heard)
+            return httpx.RemoteProtocolError(heard.partial, request=request)
         if response.status_code < 400:
             body = _AsyncBody(response, permit, heard)
             loop = asyncio.get_running_loop()
@@ -183,13 +201,20 @@ def _bound(request: httpx.Request, lease_left: float) -> None:
 class _Heard:
     """The content of a response, for its report."""
 
-    def __init__(self, response: httpx.Response, latency: float) -> None:
+    def __init__(
+        self, request: httpx.Request, response: httpx.Response, latency: float, targets: Targets
+    ) -> None:
+        self.url = str(request.url)
+        self.targets = targets
         self.status = response.status_code
         self.headers = response.headers
         self.extensions = response.extensions
         self.latency = latency
         self.bytes = 0
         self.error: BaseException | None = None
+        self.partial = partial(
+            self.status, self.headers.get("content-range"), "range" in request.headers
+        )
         self._body = b""
 
     def read(self, body: bytes, response: httpx.Response) -> None:
@@ -210,6 +235,10 @@ class _Heard:
             "latency": self.latency,
             "bytes": self.bytes,
         }
+
+    def told(self, next: Next) -> None:
+        """Takes the answer to the report."""
+        self.targets.delay(self.url, self.headers.get("location"), next.target_after)
 
     def whole(self) -> httpx.Response:
         """Returns the answer with its decoded body."""
@@ -235,7 +264,7 @@ def _tell(permit: Permit, heard: _Heard) -> None:
     if permit.state.over:
         return
     try:
-        permit.report(**heard.fields())
+        heard.told(permit.report(**heard.fields()))
     except PolitelyError as why:  # a failed report must not lose the page
         log.warning("%s: not reported: %s", permit.key, why)
 
@@ -244,7 +273,7 @@ async def _tell_async(permit: AsyncPermit, heard: _Heard) -> None:
     if permit.state.over:
         return
     try:
-        await permit.report(**heard.fields())
+        heard.told(await permit.report(**heard.fields()))
     except PolitelyError as why:
         log.warning("%s: not reported: %s", permit.key, why)
 

@@ -71,7 +71,22 @@ def of_response(response: Any) -> Outcome:
         latency=_elapsed(response),
         bytes=getattr(response, "num_bytes_downloaded", 0) or len(body or b""),
         method=getattr(request, "method", None) or "GET",
+        resource=url_of(request),
     )
+
+
+def url_of(request: Any) -> str | None:
+    """Returns the URL of a request of httpx or requests."""
+    url = getattr(request, "url", None)
+    return str(url) if url else None
+
+
+def url_of_failed(error: BaseException) -> str | None:
+    """Returns the URL of the request that ended with `error`, if the error knows it."""
+    try:
+        return url_of(getattr(error, "request", None))
+    except RuntimeError:  # an httpx error without a request
+        return None
 
 
 def _has_request(response: Any) -> bool:

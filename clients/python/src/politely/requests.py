@@ -6,7 +6,8 @@
 
 While a body is read, its lease is renewed. With ``stream=True`` the slot is taken until the
 response is closed. Reads of ``response.raw`` must end within the lease. A request whose body is a
-stream or generator is sent once.
+stream or generator is sent once. A redirect's Retry-After delays the request for its target. A 206
+that was not requested raises `requests.RequestException`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Timeout
 
 from politely.attempts import Attempts
+from politely.bodies import Next
 from politely.coordinator import Coordinator, Permit
 from politely.errors import PolitelyError
+from politely.targets import Targets, partial
 
 log = logging.getLogger("politely")
 
@@ -41,6 +44,7 @@ class PoliteAdapter(HTTPAdapter):
         super().__init__()
         self._coordinator = coordinator
         self._asked = asked
+        self._targets = Targets()
 
     def send(
         self,
@@ -52,6 +56,8 @@ class PoliteAdapter(HTTPAdapter):
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
         attempts = Attempts(request.method or "GET")
+        if rest := self._targets.rest(request.url or ""):
+            time.sleep(rest)
         while True:
             permit = self._coordinator.acquire(
                 request.url, retry=attempts.number > 1, **self._asked
@@ -63,10 +69,17 @@ class PoliteAdapter(HTTPAdapter):
                 sent = time.monotonic()
                 came = super().send(request, stream, bounded, verify, cert, proxies)
                 latency = time.monotonic() - sent  # requests measures it after this method returns
+                if part := _partial(request, came):
+                    _tell(permit, came, latency)
+                    came.close()
+                    raise requests.RequestException(part, request=request, response=came)
                 _keep_while_read(came, permit)
                 if not stream or came.status_code >= 400:
                     came.content  # noqa: B018: reads it
-                _tell(permit, came, latency)
+                next = _tell(permit, came, latency)
+                if next is not None:
+                    location = came.headers.get("location")
+                    self._targets.delay(request.url or "", location, next.target_after)
             except Exception as error:
                 came = error
                 _tell(permit, error)
@@ -99,6 +112,11 @@ def _bounded(timeout: Seconds, lease_left: float) -> tuple[float, float] | Timeo
     )
 
 
+def _partial(request: requests.PreparedRequest, response: requests.Response) -> str | None:
+    content_range = response.headers.get("content-range")
+    return partial(response.status_code, content_range, "range" in request.headers)
+
+
 def _keep_while_read(response: requests.Response, permit: Permit) -> None:
     """Renews the lease in a thread while the body is read.
 
@@ -125,19 +143,21 @@ def _keep_while_read(response: requests.Response, permit: Permit) -> None:
 
 def _tell(
     permit: Permit, came: requests.Response | BaseException, latency: float | None = None
-) -> None:
+) -> Next | None:
+    """Reports the outcome. Returns the answer, or ``None`` if there is none."""
     if permit.state.over:
-        return
+        return None
     try:
         if isinstance(came, BaseException):
-            permit.failed(came)
-        elif came._content_consumed:  # type: ignore[attr-defined]
-            permit.report(came, latency=latency)
-        else:
-            permit.report(came, latency=latency, body_coming=True)
-            _at_close(came, permit, latency)
+            return permit.failed(came)
+        if came._content_consumed:  # type: ignore[attr-defined]
+            return permit.report(came, latency=latency)
+        next = permit.report(came, latency=latency, body_coming=True)
+        _at_close(came, permit, latency)
+        return next
     except PolitelyError as why:  # a failed report must not lose the page
         log.warning("%s: not reported: %s", permit.key, why)
+        return None
 
 
 def _at_close(response: requests.Response, permit: Permit, latency: float | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -123,19 +124,31 @@ def settings(token: str | None) -> dict[str, Any]:
     }
 
 
+NDJSON = "application/x-ndjson"
+"""The type of a body with one JSON object per line."""
+
+
 def request_of(call: Call, base: str) -> dict[str, Any]:
-    return {
+    request: dict[str, Any] = {
         "method": call.method,
         "url": f"{base}/{call.path}",
-        "json": call.body,
         "timeout": httpx.Timeout(call.timeout, connect=CONNECT_TAKES_MAX),
     }
+    if call.lines is not None:
+        request["content"] = "".join(f"{json.dumps(line)}\n" for line in call.lines).encode()
+        request["headers"] = {"content-type": NDJSON}
+    elif call.method != "GET":
+        request["json"] = call.body
+    return request
 
 
 def reply_of(response: httpx.Response, base: str) -> Reply | NoReply:
     """Returns the reply, or `NoReply` for an invalid answer such as half a page of a proxy."""
     try:
-        body = response.json()
+        if response.headers.get("content-type") == NDJSON:
+            body = [json.loads(line) for line in response.text.splitlines()]
+        else:
+            body = response.json()
     except ValueError:
         if response.is_success:
             return NoReply(f"{_shown(base)}: status {response.status_code} without JSON")

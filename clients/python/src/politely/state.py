@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from politely.bodies import Grant
 
 
@@ -22,6 +24,8 @@ class PermitState:
         """
         self.lost = False
         """Whether the coordinator answered that the lease has ended."""
+        self.used: dict[str, int] = {}
+        """The amounts of units that the request used. They replace the estimates."""
         self.over = False
         """Whether the permit was reported or cancelled."""
 
@@ -39,6 +43,15 @@ class PermitState:
     def target(self) -> str:
         """The URL or key for which the permit was acquired."""
         return self.grant.wish.target
+
+    def settle(self, used: Mapping[str, int]) -> None:
+        """Sets the amounts that the next report sends."""
+        if self.over:
+            raise ValueError("the permit was reported already; settle it before the report")
+        for unit, amount in used.items():
+            if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
+                raise ValueError(f"{unit} must be a whole number of at least 0, not {amount!r}")
+        self.used.update(used)
 
     def may_start(self, now: float) -> bool:
         return self.start <= now <= self.valid_until

@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use politely::OperatorNumbers;
 use politely::robots::product_token;
+use politely::{DeclaredLimits, OperatorNumbers};
 use serde::Deserialize;
 
 use crate::exit::{Wrong, url_words};
 use crate::site_rps::SiteList;
-use crate::units::{Memory, Size, Span, number, whole};
+use crate::units::{Memory, RateText, Size, Span, number, whole};
 
 /// All settings of the flags and the file.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -28,9 +28,17 @@ pub(crate) struct Knobs {
     /// Defaults to start from
     #[arg(long, value_enum)]
     pub(crate) profile: Option<Profile>,
-    /// Maximum requests per second and key (fractions are fine: 0.2 is one in 5 s)
-    #[arg(long, value_name = "RPS", value_parser = number, allow_negative_numbers = true)]
-    pub(crate) rate: Option<f64>,
+    /// Maximum requests per second and key (fractions are fine: 0.2 is one in 5 s); 5000/h is that
+    /// many in any hour, evenly spread
+    #[arg(long, value_name = "RPS", allow_hyphen_values = true)]
+    pub(crate) rate: Option<RateText>,
+    /// Further limits of each key, which all hold: "10/s; 1000/day@UTC; 5MB/s; 100 concurrent"; a
+    /// new window starts full
+    #[arg(long, value_name = "N/TIME;…", allow_hyphen_values = true)]
+    pub(crate) limits: Option<DeclaredLimits>,
+    /// Take rules of limits from FILE (docs/reference/policy.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
@@ -148,6 +156,10 @@ pub(crate) struct Knobs {
 pub(crate) struct Settings {
     pub(crate) profile: Profile,
     pub(crate) numbers: OperatorNumbers,
+    /// The declared limits of each key.
+    pub(crate) declared: DeclaredLimits,
+    /// The file with the rules of a policy.
+    pub(crate) policy: Option<PathBuf>,
     pub(crate) law: Option<LawName>,
     pub(crate) key: KeyKind,
     /// The maximum of requests in flight over all hosts.
@@ -214,12 +226,13 @@ impl Settings {
     pub(crate) fn checked(knobs: Knobs) -> Result<Self, String> {
         knobs.all_in_force()?;
         let numbers = OperatorNumbers {
-            rate: knobs.rate,
+            rate: knobs.rate.as_ref().map(|rate| rate.per_s),
             burst: knobs.burst,
             in_flight: knobs.in_flight,
             ..OperatorNumbers::default()
         };
         sound(numbers)?;
+        let declared = declared(knobs.limits, knobs.rate);
         within(
             "concurrency",
             knobs.concurrency.map(f64::from),
@@ -267,6 +280,8 @@ impl Settings {
         Ok(Self {
             profile,
             numbers,
+            declared,
+            policy: knobs.policy,
             law: knobs.law,
             key: knobs.key.unwrap_or_default(),
             concurrency,
@@ -307,6 +322,15 @@ fn in_flight_by_memory(memory: Memory) -> u32 {
     }
 }
 
+/// Returns the limits of `--limits` and `--rate` together.
+pub(crate) fn declared(limits: Option<DeclaredLimits>, rate: Option<RateText>) -> DeclaredLimits {
+    let limits = limits.unwrap_or_default();
+    match rate.and_then(|rate| rate.limit) {
+        Some(limit) => limits.with(limit),
+        None => limits,
+    }
+}
+
 /// Checks that an operator's numbers are within their bounds. The error names the flag that is not.
 pub(crate) fn sound(set: OperatorNumbers) -> Result<(), String> {
     within("rate", set.rate, 1e-6, 1e6)?;
@@ -328,6 +352,8 @@ impl Knobs {
     fn all_in_force(&self) -> Result<(), String> {
         let of_keys = [
             ("rate", self.rate.is_some()),
+            ("limits", self.limits.is_some()),
+            ("policy", self.policy.is_some()),
             ("burst", self.burst.is_some()),
             ("in-flight", self.in_flight.is_some()),
             ("law", self.law.is_some()),
@@ -349,6 +375,12 @@ impl Knobs {
             return Err(format!(
                 "--{name} cannot be combined with --coordinator; set it on `politely serve`"
             ));
+        }
+        if self.store.is_some() && self.policy.is_some() {
+            return Err(
+                "--policy cannot be combined with --store; give it to `politely serve --store`"
+                    .to_owned(),
+            );
         }
         if self.store.is_none()
             && let Some(name) = given(&of_store)
@@ -372,6 +404,8 @@ impl Knobs {
         Self {
             profile: self.profile.or(under.profile),
             rate: self.rate.or(under.rate),
+            limits: self.limits.or(under.limits),
+            policy: self.policy.or(under.policy),
             burst: self.burst.or(under.burst),
             in_flight: self.in_flight.or(under.in_flight),
             law: self.law.or(under.law),

@@ -37,7 +37,7 @@ fn every_wrong_file_is_told_in_one_line() {
 fn flags_win_over_the_file() {
     let file = parse("rate = 1\nburst = 3\ntimeout = \"5s\"\nproxy = [\"http://a:1\"]").unwrap();
     let flags = Knobs {
-        rate: Some(2.0),
+        rate: Some("2.0".parse().unwrap()),
         ..Knobs::default()
     };
     let both = settings(flags.over(file));
@@ -96,11 +96,11 @@ fn the_robots_token_is_the_one_given_or_the_one_in_the_user_agent() {
 fn numbers_out_of_range_are_refused() {
     for knobs in [
         Knobs {
-            rate: Some(0.0),
+            rate: Some("0.0".parse().unwrap()),
             ..Knobs::default()
         },
         Knobs {
-            rate: Some(f64::NAN),
+            rate: Some("NaN".parse().unwrap()),
             ..Knobs::default()
         },
         Knobs {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use politely::OperatorNumbers;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
-use politely::shared::Away;
+use politely::store::Away;
+use politely::{DeclaredLimits, OperatorNumbers};
 use serde::Deserialize;
 
 /// The set of default rules of conduct.
@@ -68,7 +68,12 @@ impl LawName {
 
 impl Profile {
     /// Returns the profile's numbers, overridden by an operator's.
-    pub(crate) fn config(self, law: Option<LawName>, set: OperatorNumbers) -> Config {
+    pub(crate) fn config(
+        self,
+        law: Option<LawName>,
+        set: OperatorNumbers,
+        declared: DeclaredLimits,
+    ) -> Config {
         let mut config = match self {
             Self::Crawler => Config::crawler(),
             Self::Api => Config::api(),
@@ -90,6 +95,7 @@ impl Profile {
         }
         limits.burst = set.burst.unwrap_or(limits.burst);
         limits.in_flight = set.in_flight.unwrap_or(limits.in_flight);
+        config.declared = declared;
         config
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response, StatusCode};
-use politely::attempts::{REPEATS_MAX, Unprocessed, failure_of};
+use politely::attempts::{PartialContent, REPEATS_MAX, Unprocessed, failure_of};
 use politely::coding::{CodingError, Codings};
 use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
@@ -21,7 +21,7 @@ use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
 use super::input::without_login;
 use super::save::Saving;
-use super::unexpected::{may_hide_block, unasked_part};
+use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Coming, Versions, Way, next};
 use crate::config::Settings;
 use crate::exit::{Wrong, io_words};
@@ -231,7 +231,8 @@ impl Clients {
             answer.headers.remove(CONTENT_ENCODING);
             answer.headers.remove(CONTENT_LENGTH);
         }
-        answer.spoiled = unasked_part(&answer);
+        let part = PartialContent::of(answer.status, &answer.headers);
+        answer.spoiled = part.map(|part| part.to_string());
         let fine = answer.status.is_success() && answer.spoiled.is_none();
         let saving = match body {
             Body::Save(dir) if fine => match Saving::begin(dir, url) {

@@ -396,3 +396,30 @@ fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
     };
     assert_eq!(page.offset, 2);
 }
+
+/// One refused page waits behind all others. Two that were refused with others served between them
+/// are tried again soon, since only their answers tell whose fault the refusals are.
+#[test]
+fn several_pages_that_blame_the_host_are_tried_again_early() {
+    for (refused, order) in [
+        (&[1][..], &[2, 3, 4, 5, 6, 7, 8, 1][..]),
+        (&[1, 3], &[2, 4, 1, 3, 5, 6, 7, 8]),
+        (&[1, 3, 5], &[2, 4, 1, 3, 6, 7, 8, 5]),
+    ] {
+        let urls: Vec<_> = (1..=8).map(|offset| ("http://a/", offset)).collect();
+        let mut frontier = frontier(false, &urls);
+        let mut seen = Vec::new();
+        for _ in 0..8 + refused.len() {
+            let (lane, mut pending) = sent(take(&mut frontier, at(0.0)));
+            frontier.came_back(lane, at(0.0));
+            if refused.contains(&pending.offset) && pending.refused == 0 {
+                (pending.refused, pending.blames_host) = (1, true);
+                frontier.put_back(lane, pending, at(0.0), at(0.0));
+            } else {
+                assert!(!pending.blames_host, "it may blame the host again");
+                seen.push(pending.offset);
+            }
+        }
+        assert_eq!(seen, order, "{refused:?}");
+    }
+}

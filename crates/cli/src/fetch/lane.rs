@@ -13,6 +13,12 @@ use super::outage::Health;
 use super::pending::Pending;
 use super::robots::{Rules, Standing};
 
+/// The number of waiting pages whose refusals counted against the host from which on they are tried
+/// again early.
+const BLAMING_MIN: u32 = 2;
+/// The number of untried URLs that go before such a page.
+const EARLY_AFTER: u64 = 1;
+
 /// One origin's URLs.
 pub(crate) struct Lane {
     /// `https://example.com`, without a path.
@@ -27,6 +33,8 @@ pub(crate) struct Lane {
     /// The number of URLs ever added to `fresh`.
     pub(super) added: u64,
     pub(super) returned: Returned,
+    /// Waiting pages whose refusals counted against the host ([`Pending::blames_host`]).
+    blaming: u32,
     /// Pages in flight that never failed.
     pub(super) untried_in_flight: u32,
     pub(crate) health: Health,
@@ -70,7 +78,7 @@ pub(super) struct Returned(Option<Box<Queues>>);
 struct Queues {
     /// Pages redirected here that were not tried yet.
     redirected: VecDeque<Box<Pending>>,
-    /// Pages that were refused or failed, in the order in which they came back.
+    /// Pages that were refused or failed, in the order in which they are tried again.
     ready: BinaryHeap<Reverse<Ready>>,
     /// Pages that wait for a time of their own.
     resting: BinaryHeap<Reverse<Resting>>,
@@ -98,6 +106,19 @@ impl Returned {
 
     fn queues(&mut self) -> &mut Queues {
         self.0.get_or_insert_default()
+    }
+}
+
+impl Queues {
+    /// Moves the pages that blame the host forward, behind the first `early` URLs.
+    fn hasten(&mut self, early: u64) {
+        let mut pages = std::mem::take(&mut self.ready).into_vec();
+        for Reverse(page) in &mut pages {
+            if page.pending.blames_host {
+                page.behind = page.behind.min(early);
+            }
+        }
+        self.ready = pages.into();
     }
 }
 
@@ -133,6 +154,7 @@ impl Lane {
             fresh: VecDeque::new(),
             added: 0,
             returned: Returned::default(),
+            blaming: 0,
             untried_in_flight: 0,
             health: Health::default(),
             errands: VecDeque::new(),
@@ -254,6 +276,10 @@ impl Lane {
 
     /// Puts a page that was refused or failed behind all that wait now. It does not leave before
     /// `not_before`.
+    ///
+    /// Several refused pages go behind one untried URL only. Their next answers tell whether the
+    /// host has a limit or these pages alone are refused. Until then each further refusal slows the
+    /// host.
     pub(super) fn put_behind(
         &mut self,
         pending: Box<Pending>,
@@ -261,12 +287,22 @@ impl Lane {
         not_before: Timestamp,
         now: Timestamp,
     ) {
-        let page = Ready {
+        let mut page = Ready {
             behind: self.added,
             sequence,
             pending,
         };
+        let early = self.added.min(self.gone() + EARLY_AFTER);
         let queues = self.returned.queues();
+        if page.pending.blames_host {
+            self.blaming += 1;
+            if self.blaming == BLAMING_MIN {
+                queues.hasten(early);
+            }
+            if self.blaming >= BLAMING_MIN {
+                page.behind = early;
+            }
+        }
         if not_before > now {
             queues.resting.push(Reverse(Resting { not_before, page }));
         } else {
@@ -279,10 +315,16 @@ impl Lane {
         self.returned.queues().redirected.push_back(pending);
     }
 
+    /// Returns the number of URLs that left `fresh`.
+    fn gone(&self) -> u64 {
+        self.added - self.fresh.len() as u64
+    }
+
     /// Returns which page is next at `now`. While the host is in trouble, an untried URL goes
     /// first, since its answer tells most about the host.
     fn first(&mut self, now: Timestamp) -> First {
         let fresh = !self.fresh.is_empty();
+        let gone = self.gone();
         let Some(queues) = &mut self.returned.0 else {
             return if fresh { First::Fresh } else { First::None };
         };
@@ -295,7 +337,6 @@ impl Lane {
         if !queues.redirected.is_empty() {
             return First::Redirected;
         }
-        let gone = self.added - self.fresh.len() as u64;
         match queues.ready.peek() {
             Some(Reverse(page)) if !fresh || (page.behind <= gone && !self.health.in_trouble()) => {
                 First::Ready
@@ -332,6 +373,7 @@ impl Lane {
             First::Ready => {
                 let Reverse(mut page) = self.returned.queues().ready.pop()?;
                 self.health.settle(&mut page.pending);
+                self.blaming -= u32::from(std::mem::take(&mut page.pending.blames_host));
                 return Some(page.pending);
             }
             First::Fresh => {}
@@ -375,5 +417,5 @@ macro_rules! ordered_by {
         }
     };
 }
-ordered_by!(Ready, page => page.sequence);
+ordered_by!(Ready, page => (page.behind, page.sequence));
 ordered_by!(Resting, resting => (resting.not_before, resting.page.sequence));

@@ -5,6 +5,7 @@
 //! come after the host's key, and learn only that a request is over: a refusal by one host must not
 //! slow the others that share them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use politely::cells::redis::Redis;
 use politely::core::Timestamp;
 use politely::core::key::KeyError;
+use politely::policy::{RuleBook, Verdict};
 use politely::{
     Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report, Signal,
 };
@@ -43,6 +45,10 @@ pub(crate) struct Limits {
     burst: f64,
     /// The start rate of an unknown host, in requests per second.
     rate_start: f64,
+    /// Whether limits are declared beside the rate.
+    has_declared: bool,
+    /// The rules of `--policy`.
+    book: Option<RuleBook>,
 }
 
 /// The keys that one request names, the host's first.
@@ -91,6 +97,7 @@ impl Limits {
                 .map_err(|why| Wrong(format!("{name}: {why}")))?;
             Ok::<_, Wrong>(key)
         };
+        let book = settings.policy.as_deref().map(rules).transpose()?;
         let mut sites = Vec::new();
         for site in &settings.sites.0 {
             let key = shared(
@@ -126,6 +133,8 @@ impl Limits {
             is_kept: settings.state.is_some(),
             burst: start.burst,
             rate_start: start.rate,
+            has_declared: !settings.declared.is_empty() || book.is_some(),
+            book,
         })
     }
 
@@ -170,6 +179,16 @@ impl Limits {
     /// Returns `key`, followed by the operator's keys for sites of `url` and for the run.
     pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
         let mut set = vec![key];
+        if let Some(book) = &self.book {
+            let verdict = book.of_url(url, &set[0]);
+            // If there is no room for a key, the request for a permit fails with that error.
+            let own = verdict.and_then(Verdict::own_limits);
+            let _ = self.limiter.follow_rule(&set[0], own);
+            if let Some((account, limits)) = verdict.and_then(Verdict::account) {
+                let _ = self.limiter.follow_rule(account, Some(limits));
+                set.push(account.clone());
+            }
+        }
         if !self.sites.is_empty() {
             let host = url.host_str().unwrap_or_default().trim_end_matches('.');
             let site = Key::site_of_url(url).ok();
@@ -244,7 +263,10 @@ impl Limits {
 
     fn refused(&self, refusal: Refusal) -> Refused {
         let now = self.now();
-        if refusal.at.since(now) > WAIT_MAX && refusal.at != Timestamp::NEVER {
+        // A declared limit frees at a known time, and the operator chose its window.
+        let is_declared = refusal.reason == RefusalReason::Wait(Reason::Budget);
+        let is_long = refusal.at.since(now) > WAIT_MAX && !is_declared;
+        if is_long && refusal.at != Timestamp::NEVER {
             let why = self
                 .limiter
                 .explain(&refusal.key)
@@ -268,7 +290,14 @@ impl Limits {
     fn is_shared(&self, key: &Key) -> bool {
         matches!(self.kind, KeyKind::Site | KeyKind::Address)
             || self.run.as_ref() == Some(key)
+            || self.is_account(key)
             || self.sites.iter().any(|(_, site)| site == key)
+    }
+
+    /// Returns whether this is the key of an account.
+    fn is_account(&self, key: &Key) -> bool {
+        let mut rules = self.book.iter().flat_map(RuleBook::rules);
+        rules.any(|rule| rule.account.as_ref() == Some(key))
     }
 
     /// Returns the keys of a request of `lane`. With a Crawl-delay only the first egress has keys,
@@ -361,7 +390,7 @@ impl Limits {
         let burst = site.map_or(self.burst, |(site, _)| site.rps.max(1.0));
         let rate = self.limiter.rate(key).unwrap_or(self.rate_start);
         let earned = self.now().since(newest).as_secs_f64() * rate;
-        if earned < burst {
+        if earned < burst || self.has_declared {
             _ = self.limiter.resume(key, None, newest);
         }
     }
@@ -458,9 +487,24 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
     Ok(limiter)
 }
 
+/// Reads the rules of `--policy`.
+fn rules(file: &Path) -> Result<RuleBook, Wrong> {
+    let book = crate::policy::read(file)?;
+    match book.with_path() {
+        Some((line, pattern)) => Err(Wrong(format!(
+            "{}:{line}: `{pattern}` has a path, which `fetch` does not support; use a host, or \
+             `politely serve`",
+            file.display()
+        ))),
+        None => Ok(book),
+    }
+}
+
 /// Returns the profile's settings, overridden by the operator's numbers.
 fn config(settings: &Settings) -> Config {
-    settings.profile.config(settings.law, settings.numbers)
+    settings
+        .profile
+        .config(settings.law, settings.numbers, settings.declared.clone())
 }
 
 /// Returns a proxy's name without its credentials.

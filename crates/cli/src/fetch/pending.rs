@@ -34,6 +34,8 @@ pub(crate) struct Pending {
     pub(crate) status: Option<u16>,
     /// The number of requests answered with a refusal (429 and the like).
     pub(crate) refused: u32,
+    /// The page waits after its first refusal, which counted against its host.
+    pub(crate) blames_host: bool,
     /// The next attempt at the present hop, as the retry policy counts.
     pub(crate) attempt: Attempt,
     /// The number of failures at the present hop that count against the page (see
@@ -59,6 +61,7 @@ impl Pending {
             attempts: 0,
             status: None,
             refused: 0,
+            blames_host: false,
             attempt: Attempt::first(Method::GET),
             own_failures: 0,
             failed_in: None,

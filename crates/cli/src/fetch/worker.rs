@@ -73,6 +73,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     if report.signal.is_refusal() {
         pending.refused += 1;
     }
+    pending.blames_host =
+        report.signal == Signal::RateLimited && !directions.url_fault && pending.refused == 1;
     if directions.event && report.signal == Signal::Blocked {
         let host = url.host_str().unwrap_or_default();
         engine.talk.say(&format!(

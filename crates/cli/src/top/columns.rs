@@ -1,6 +1,6 @@
 //! The columns of the table, and the choice of those that fit a width.
 
-use politely::wire::{KeyRow, SortBy};
+use politely_api::wire::{KeyRow, SortBy};
 
 use super::words;
 

@@ -4,9 +4,9 @@
 //! `poll.rs` decides when the coordinator is called, and for what. This module connects them with
 //! the terminal.
 
-mod client;
 mod columns;
 mod draw;
+mod fault;
 mod once;
 mod paint;
 mod poll;
@@ -20,7 +20,8 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use politely::wire::KeysQuery;
+use politely_api::client::{CallError, Client};
+use politely_api::wire::KeysQuery;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event as Input};
 use ratatui::layout::Size;
@@ -32,7 +33,7 @@ use crate::args::TopArgs;
 use crate::exit::{Exit, Wrong, io_words};
 use crate::token;
 
-use client::Client;
+use fault::{Fault, connect};
 use paint::Paint;
 use state::{Effect, Event, Order, State};
 
@@ -41,7 +42,7 @@ const ROWS_MAX: u32 = 1_000;
 
 pub(crate) fn run(args: &TopArgs) -> Result<Exit, Wrong> {
     let token = token::read(args.token_file.as_deref())?;
-    let client = Client::new(&args.coordinator, token.as_ref())?;
+    let client = connect(&args.coordinator, token.as_ref())?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -67,13 +68,14 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Wrong> {
 }
 
 async fn print(client: &Client, place: &str) -> Result<Exit, Wrong> {
-    let wrong = |fault: client::Fault| Wrong(format!("{place}: {fault}"));
-    let fleet = client.stats().await.map_err(wrong)?;
+    let wrong = |why: CallError| Wrong(format!("{place}: {}", Fault::from(why)));
+    let fleet = client.at_each(Client::stats).await.map_err(wrong)?;
     let query = KeysQuery {
         limit: Some(ROWS_MAX),
         ..KeysQuery::default()
     };
-    let page = client.keys(&query).await.map_err(wrong)?;
+    let page = client.at_each(|client| client.keys(&query)).await;
+    let page = page.map_err(wrong)?;
     match io::stdout().write_all(once::text(&fleet, &page).as_bytes()) {
         // A reader that closed the pipe is not an error.
         Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::AllFetched),
@@ -149,8 +151,10 @@ fn listen(tell: &Sender<Event>) {
 
 fn set(runtime: &Runtime, client: Client, order: Order, tell: Sender<Event>) {
     runtime.spawn(async move {
-        let done = client.patch(&order.key, &order.patch).await;
-        let _ = tell.send(Event::Set(order, done.map(drop)));
+        let patch = |client: &Client| client.patch_key(&order.key, &order.patch);
+        let done = client.at_each(patch).await;
+        let done = done.map(drop).map_err(Fault::from);
+        let _ = tell.send(Event::Set(order, done));
     });
 }
 

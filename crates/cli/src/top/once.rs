@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use politely::wire::{FleetStats, KeyPage};
+use politely_api::wire::{FleetStats, KeyPage};
 use ratatui::text::Line;
 
 use super::columns;
@@ -58,7 +58,7 @@ fn width(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use politely::wire::{KeyRow, KeyState};
+    use politely_api::wire::{KeyRow, KeyState};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Colours and weights. A word always repeats what a colour says; `NO_COLOR` turns all colours off.
 
-use politely::wire::KeyState;
+use politely_api::wire::KeyState;
 use ratatui::style::{Color, Modifier, Style};
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ impl Paint {
     pub(super) fn state(self, state: KeyState) -> Style {
         match state {
             KeyState::Ready => self.with(Color::Green),
-            KeyState::Pacing | KeyState::Full | KeyState::Bytes => Style::new(),
+            KeyState::Pacing | KeyState::Full | KeyState::Bytes | KeyState::Budget => Style::new(),
             KeyState::Hold | KeyState::Parked => self.with(Color::Yellow),
             KeyState::Breaker | KeyState::Quarantine | KeyState::Away => self.bad(),
         }

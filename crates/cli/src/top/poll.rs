@@ -3,10 +3,11 @@
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use politely::wire::{FleetStats, KeyDetail, KeyPage, KeysQuery};
+use politely_api::client::Client;
+use politely_api::wire::{FleetStats, KeyDetail, KeyPage, KeysQuery};
 use tokio::sync::watch;
 
-use super::client::{Client, Fault};
+use super::fault::Fault;
 use super::state::Event;
 
 /// The time from an answer to the next call.
@@ -64,13 +65,16 @@ pub(super) async fn poll(client: Client, mut wanted: watch::Receiver<Wanted>, te
 }
 
 async fn look(client: &Client, wanted: Wanted) -> Result<Seen, Fault> {
-    let fleet = client.stats().await?;
+    let fleet = client.at_each(Client::stats).await?;
     let shown = match &wanted {
-        Wanted::Table(query) => Shown::Table(client.keys(query).await?),
-        Wanted::Key(name) => match client.key(name).await {
-            Err(Fault::Unknown) => Shown::Key(None),
-            detail => Shown::Key(Some(Box::new(detail?))),
-        },
+        Wanted::Table(query) => Shown::Table(client.at_each(|client| client.keys(query)).await?),
+        Wanted::Key(name) => {
+            let detail = client.at_each(|client| client.key(name)).await;
+            match detail.map_err(Fault::from) {
+                Err(Fault::Unknown) => Shown::Key(None),
+                detail => Shown::Key(Some(Box::new(detail?))),
+            }
+        }
     };
     Ok(Seen {
         wanted,

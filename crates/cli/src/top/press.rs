@@ -1,6 +1,6 @@
 //! The effect of each key.
 
-use politely::wire::KeyPatch;
+use politely_api::wire::KeyPatch;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::state::{Effect, Open, Order, State};

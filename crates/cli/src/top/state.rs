@@ -3,25 +3,26 @@
 
 use std::collections::VecDeque;
 
-use politely::wire::{
+use politely_api::wire::{
     FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, SortBy,
 };
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::layout::Size;
 
-use super::client::Fault;
 use super::columns;
 use super::draw;
+use super::fault::Fault;
 use super::poll::{Seen, Shown, Wanted};
 
 /// The number of samples of the fleet's rates for the small curves, one per second.
 const SAMPLES: usize = 60;
 /// The states in the order of the key `f`.
-const STATES: [KeyState; 9] = [
+const STATES: [KeyState; 10] = [
     KeyState::Ready,
     KeyState::Pacing,
     KeyState::Full,
     KeyState::Bytes,
+    KeyState::Budget,
     KeyState::Hold,
     KeyState::Parked,
     KeyState::Breaker,

@@ -1,12 +1,12 @@
 //! Tests of the state's changes by key presses and answers.
 
-use politely::wire::{
+use politely_api::wire::{
     Decision, FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, SortBy,
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Size;
 
-use super::client::Fault;
+use super::fault::Fault;
 use super::poll::{Seen, Shown, Wanted};
 use super::state::{Effect, Event, Order, State};
 

@@ -1,6 +1,6 @@
 //! Numbers for people, with their units, in the same form as on the coordinator's page.
 
-use politely::wire::KeyState;
+use politely_api::wire::KeyState;
 
 /// A rate beyond this counts as unbounded.
 const UNBOUNDED: f64 = 1e9;
@@ -85,6 +85,7 @@ pub(super) const fn state(state: KeyState) -> &'static str {
         KeyState::Pacing => "pacing",
         KeyState::Full => "full",
         KeyState::Bytes => "bytes",
+        KeyState::Budget => "budget",
         KeyState::Hold => "hold",
         KeyState::Parked => "parked",
         KeyState::Breaker => "breaker",

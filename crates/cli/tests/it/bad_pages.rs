@@ -110,6 +110,51 @@ fn good_pages_are_served_in_turn_whatever_is_between_them() {
     assert_eq!(first.len(), 24, "{asked:?}");
 }
 
+/// P11 as a property: any mix of faults over the pages of one host, up to half of them.
+///
+/// This counts the requests before the last good page, and the holds between them, because times
+/// depend on the machine. A hold lasts a second or longer, which is fifty intervals.
+#[test]
+fn any_mix_of_bad_pages_costs_few_requests_and_few_holds() {
+    const PAGES: u64 = 60;
+    let seeds: Vec<(u64, u64)> = (0..8).map(|seed| (seed, 2 + seed)).collect();
+    for_each(&seeds, |(seed, every)| {
+        let fault = move |page: u64| {
+            if seed == 0 {
+                return (page % every == 1).then_some(FAULTS[1].1);
+            }
+            let mix = (page + 1)
+                .wrapping_mul(seed)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mix = (mix ^ (mix >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32;
+            let which = usize::try_from(mix / every).unwrap() % FAULTS.len();
+            (mix % every == 0).then_some(FAULTS[which].1)
+        };
+        let server = Server::start(move |path, stream| {
+            let page = path[1..].parse().expect("a page's number");
+            fault(page).unwrap_or(good)(stream)
+        });
+        let urls = (0..PAGES).map(|i| server.url(&i.to_string()));
+        let said = run(in_order().args(["--give-up-after", "2s"]).args(urls));
+        let bad = (0..PAGES).filter(|page| fault(*page).is_some()).count();
+        assert_eq!(fetched(&said), PAGES as usize - bad, "{seed}: {}", said.err);
+
+        let times = server.times();
+        let is_good = |path: &str| fault(path[1..].parse().unwrap()).is_none();
+        let last = times.iter().rposition(|(path, _)| is_good(path)).unwrap();
+        let gaps = times[..=last].windows(2).map(|pair| pair[1].1 - pair[0].1);
+        let holds = gaps
+            .filter(|gap| *gap >= std::time::Duration::from_millis(900))
+            .count();
+        assert!(bad > 3, "{seed}: {bad} bad pages");
+        assert!(
+            last < 66,
+            "{seed}: {last} requests before the last good page"
+        );
+        assert!(holds <= 6, "{seed}: {holds} holds for {bad} bad pages");
+    });
+}
+
 /// During an outage the host answers nothing else. The outage comes in the middle or at the start.
 #[test]
 fn an_outage_loses_no_page() {

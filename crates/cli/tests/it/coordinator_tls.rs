@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::misbehaving::Server as Pages;
 use crate::run::{politely, run, write_secret};
-use crate::servers::process::{Server, tool};
+use politely_testkit::process::{Server, tool};
 
 const TOKEN: &str = "a-token-of-the-tests";
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -12,7 +12,7 @@ use politely_target::{HostReport, HostSpec, LimitSpec, Robots, Service};
 use crate::coordinator_fetch::Coordinator;
 use crate::hosts::Hosts;
 use crate::run::politely;
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 const PAGES: u32 = 8;
 /// Limits so wide that only the Crawl-delay delays requests.

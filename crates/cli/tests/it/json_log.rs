@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::run::{fast, politely, rows, run};
-use crate::servers::process::Server;
+use politely_testkit::process::Server;
 
 /// Returns the lines as JSON, and fails if one has no time, level or message.
 fn logged(lines: &str) -> Vec<Value> {

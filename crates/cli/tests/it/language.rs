@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::servers::repository;
+use politely_testkit::repository;
 
 /// The longest line of a comment, in columns.
 const COLUMNS_MAX: usize = 100;

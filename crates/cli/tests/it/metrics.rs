@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::fleet::http::Http;
-use crate::servers::process::{Server, tool};
-use crate::servers::repository;
+use crate::run::{politely, run};
+use politely_testkit::process::{Server, tool};
+use politely_testkit::repository;
 
 /// A coordinator and its address.
 struct Live {
     server: Server,
     http: Http,
-    _folder: tempfile::TempDir,
+    url: String,
+    folder: tempfile::TempDir,
 }
 
 impl Live {
@@ -43,7 +45,8 @@ impl Live {
         Self {
             server,
             http: Http::new(address),
-            _folder: folder,
+            url: line.trim_start_matches("politely: ").to_owned(),
+            folder,
         }
     }
 
@@ -64,6 +67,16 @@ impl Live {
         self.call("report", &json!({ "client": "w", "items": [item] }));
     }
 
+    /// Adds a page to the frontier.
+    fn import(&self, url: &str) {
+        let list = self.folder.path().join("urls.txt");
+        std::fs::write(&list, url).expect("the list is written");
+        let mut politely = politely();
+        politely.args(["frontier", "import", "news"]).arg(&list);
+        let said = run(politely.args(["--coordinator", &self.url]));
+        assert_eq!(said.code, 0, "{}", said.err);
+    }
+
     fn scrape(&mut self) -> String {
         let deadline = Instant::now() + Duration::from_mins(1);
         let answer = self.http.call("GET", "/metrics", "", deadline);
@@ -73,7 +86,10 @@ impl Live {
 
 /// A coordinator with traffic of every kind, and one whose engine is unavailable.
 fn scrapes() -> [String; 2] {
-    let mut alone = Live::start(&[]);
+    let frontier = tempfile::tempdir().expect("a folder");
+    let frontier = frontier.path().display().to_string();
+    let mut alone = Live::start(&["--frontier", &frontier]);
+    alone.import("https://host0.example/");
     for key in 0..15 {
         let key = format!("host{key}.example");
         alone.visit(&key, json!({ "status": 200, "latency_ms": 5.0 }));
@@ -155,6 +171,7 @@ fn metrics_follow_the_conventions_and_are_documented() {
         "politely_key_states{state=\"parked\"}",
         "politely_wait_seconds_bucket{le=\"+Inf\"}",
         "politely_build_info{version=\"",
+        "politely_frontier_pages{crawl=\"news\",state=\"ready\"} 1",
         "process_resident_memory_bytes ",
     ] {
         assert!(alone.contains(line), "{line}: {alone}");

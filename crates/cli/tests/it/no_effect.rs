@@ -23,6 +23,8 @@ fn flags_of_another_backend_are_refused() {
     let (coordinator, store) = (["--coordinator", URL], ["--store", "redis://127.0.0.1:1"]);
     for (flag, value) in [
         ("--rate", "2"),
+        ("--limits", "2/s"),
+        ("--policy", "rules.toml"),
         ("--burst", "2"),
         ("--in-flight", "2"),
         ("--law", "fixed"),

@@ -11,7 +11,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::run::politely;
-use crate::servers::repository;
+use politely_testkit::repository;
 
 /// Number of pages of each host of the town `demo`.
 const PAGES: u32 = 45;

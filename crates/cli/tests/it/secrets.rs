@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::run::{politely, run};
-use crate::servers::process::Server;
+use politely_testkit::process::Server;
 
 fn start(folder: &Path, args: &[&str]) -> (Server, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_politely"));
@@ -101,13 +101,60 @@ fn the_engines_password_is_in_no_argument_and_in_no_line() {
     );
 }
 
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+const FILES: [&str; 4] = [
+    "permits.secret",
+    "permits.journal",
+    "politely.redb",
+    "politely.state",
+];
+
 #[test]
-fn a_new_state_folder_is_for_its_owner() {
+fn a_state_folder_is_for_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("new/state");
     let flag = format!("--state={}", state.display());
-    let (_process, _) = start(folder.path(), &[&flag]);
-    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let (process, _) = start(folder.path(), &[&flag]);
     assert_eq!(mode(&state), 0o700);
-    assert_eq!(mode(&state.join("permits.secret")), 0o600);
+    for file in FILES {
+        assert_eq!(mode(&state.join(file)), 0o600, "{file}");
+    }
+    drop(process);
+    // A known folder, and an empty one, that others may enter.
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for state in [state, empty] {
+        fs::set_permissions(&state, Permissions::from_mode(0o755)).unwrap();
+        let flag = format!("--state={}", state.display());
+        let (process, _) = start(folder.path(), &[&flag]);
+        assert_eq!(mode(&state), 0o700);
+        let talk = process.talk();
+        assert!(
+            talk.contains("changed its mode from 0755 to 0700"),
+            "{talk}"
+        );
+    }
+}
+
+#[test]
+fn a_state_folder_with_files_of_other_programs_keeps_its_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("home");
+    fs::create_dir(&state).unwrap();
+    fs::write(state.join("letter"), "of another program").unwrap();
+    fs::set_permissions(&state, Permissions::from_mode(0o755)).unwrap();
+    let flag = format!("--state={}", state.display());
+    let (process, _) = start(folder.path(), &[&flag]);
+    assert_eq!(mode(&state), 0o755);
+    for file in FILES {
+        assert_eq!(mode(&state.join(file)), 0o600, "{file}");
+    }
+    let talk = process.talk();
+    assert!(
+        talk.contains("other users may enter it (mode 0755)"),
+        "{talk}"
+    );
 }

@@ -245,8 +245,9 @@ fn a_reader_that_has_seen_enough_is_no_failure_either() {
 
 #[test]
 fn the_documents_example_can_be_run() {
-    let page = fs::read_to_string(crate::servers::repository().join("docs/reference/simulate.md"))
-        .unwrap();
+    let page =
+        fs::read_to_string(politely_testkit::repository().join("docs/reference/simulate.md"))
+            .unwrap();
     let example = page
         .split("```json")
         .nth(1)
@@ -258,8 +259,9 @@ fn the_documents_example_can_be_run() {
 /// Every example of a limit, fault or demand in the reference page is valid.
 #[test]
 fn every_kind_in_the_document_can_be_written() {
-    let page = fs::read_to_string(crate::servers::repository().join("docs/reference/simulate.md"))
-        .unwrap();
+    let page =
+        fs::read_to_string(politely_testkit::repository().join("docs/reference/simulate.md"))
+            .unwrap();
     let kinds: Vec<&str> = page
         .split('`')
         .filter(|span| span.starts_with("{\"kind\":") && !span.contains('…'))

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::run::{politely, run};
-use crate::servers::repository;
+use politely_testkit::repository;
 
 /// The most lines of a file. A longer file has more than one purpose.
 const LINES_MAX: usize = 600;

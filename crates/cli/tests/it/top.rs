@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::run::{politely, run, write_secret};
-use crate::servers::process::{Server, free_place, tool};
+use politely_testkit::process::{Server, free_place, tool};
 
 const TOKEN: &str = "a-token-of-the-tests";
 /// Longest wait for a screen. A loaded machine draws its first one in a second or two.

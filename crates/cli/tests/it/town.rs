@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::run::{politely, run};
-use crate::servers::{RealTown, Set, Truth};
+use politely_testkit::{RealTown, Set, Truth};
 
 const PAGES: u32 = 150;
 /// The requirements on a law.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::crawl_delay::CrawlDelay;
 use crate::Timestamp;
+use crate::budget::UnitCosts;
 use crate::gate::{HoldReason, LeaseId, Rate};
 
 /// The furthest that a departure of a shared key is granted ahead, and the longest run. The process
@@ -26,6 +27,9 @@ pub struct Ask {
     pub cost: u16,
     /// Bytes that the request will send. They are charged to the byte budget at once.
     pub bytes: u64,
+    /// The estimated costs in named units, such as tokens. [`crate::signal::Report::used`] corrects
+    /// them. A request that states some is granted one slot.
+    pub units: UnitCosts,
     /// Whether another key learns from the outcome, and this key is only a limit of the request.
     pub is_limit_only: bool,
     /// The Crawl-delay that the caller read in the host's robots.txt. The request respects it, and
@@ -80,6 +84,7 @@ impl Default for Ask {
             horizon: Duration::ZERO,
             cost: 1,
             bytes: 0,
+            units: UnitCosts::NONE,
             is_limit_only: false,
             crawl_delay: None,
         }
@@ -137,6 +142,8 @@ pub enum Reason {
     InFlight,
     /// The byte budget is in debt.
     Bytes,
+    /// A declared limit has no room.
+    Budget,
     /// A hold is in force.
     Hold(HoldReason),
     /// A hold is in force that is longer than `hold_max`.
@@ -159,6 +166,7 @@ impl fmt::Display for Reason {
             Self::Pace => f.write_str("pace"),
             Self::InFlight => f.write_str("in flight"),
             Self::Bytes => f.write_str("byte budget"),
+            Self::Budget => f.write_str("budget"),
             Self::Hold(reason) => write!(f, "hold, {}", reason.as_str()),
             Self::Parked(reason) => write!(f, "parked, {}", reason.as_str()),
             Self::Breaker => f.write_str("breaker"),

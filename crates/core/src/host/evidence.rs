@@ -249,8 +249,8 @@ impl Host {
     pub(super) fn undo_cuts(&mut self, now: Timestamp, config: &Config) {
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
-            let rate = |law: &mut KeyLaw| law.setpoint(now, &config.limits).rate;
-            if rate(&mut before) >= rate(&mut self.law) {
+            let limits = self.limits(config);
+            if before.setpoint(now, limits).rate >= self.law.setpoint(now, limits).rate {
                 self.law = before;
             }
         }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bounds, Host, Reason, Wait};
+use super::{Ask, Bounds, Host, Reason, Wait};
 use crate::Timestamp;
+use crate::budget::Remainder;
 use crate::config::Config;
 use crate::control::{Law, Metrics};
 use crate::gate::{HoldReason, Tally};
@@ -95,6 +96,8 @@ pub struct Explanation {
     pub in_force: InForce,
     /// The end and the reason of the hold, if there is one.
     pub hold: Option<(Timestamp, HoldReason)>,
+    /// The remainder of each declared limit.
+    pub budgets: Vec<Remainder>,
     /// The law's metrics.
     pub law: Metrics,
     /// The counts of leases.
@@ -132,6 +135,13 @@ impl Explanation {
             _ => String::new(),
         };
         let length = Length(wait.at.since(now));
+        let resets = |left: &&Remainder| left.remaining == 0 && left.resets > now;
+        let spent = self.budgets.iter().filter(resets);
+        if wait.reason == Reason::Budget
+            && let Some(left) = spent.max_by_key(|left| left.resets)
+        {
+            return format!("waits {length}: budget {} is spent", left.limit);
+        }
         format!("waits {length}: {}{cause}", wait.reason)
     }
 }
@@ -162,12 +172,15 @@ impl Host {
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let wait = match self.closed_gate(now, cap, config) {
             Err(wait) => Some(wait),
-            Ok(_) => Some(self.pace.next_start(now, &rate, 1.0))
-                .filter(|at| *at > now)
-                .map(|at| Wait {
-                    at,
-                    reason: Reason::Pace,
-                }),
+            Ok(_) => match self.budget_room(now, &Ask::default(), 1, config) {
+                Err(wait) => Some(wait),
+                Ok(_) => Some(self.pace.next_start(now, &rate, 1.0))
+                    .filter(|at| *at > now)
+                    .map(|at| Wait {
+                        at,
+                        reason: Reason::Pace,
+                    }),
+            },
         };
         let (in_flight, tally) = (self.leases.in_flight() as u32, self.leases.tally());
         Explanation {
@@ -187,6 +200,7 @@ impl Host {
                 .hold
                 .active(now)
                 .map(|(until, _, reason)| (until, reason)),
+            budgets: self.remainders(now, config),
             law: self.law.metrics(),
             tally,
             refused: u64::from(self.refused),
@@ -196,7 +210,8 @@ impl Host {
     fn in_force(&mut self, now: Timestamp, config: &Config) -> InForce {
         use Source::{Configured, Learned, Operator, Robots};
 
-        let (limits, start) = (&config.limits, config.limits.start());
+        let limits = self.limits(config);
+        let start = limits.start();
         let wish = self.law.setpoint(now, limits);
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let set = self.operator_numbers();
@@ -214,7 +229,7 @@ impl Host {
         let of_rate = match pause {
             Some(pause) if rate.per_s >= pause.rate() => told,
             _ => source(
-                set.rate == Some(rate.per_s),
+                set.rate == Some(rate.per_s) || self.has_declared_alone(),
                 is_same(rate.per_s, start.rate) || is_same(rate.per_s, limits.rate_max),
             ),
         };

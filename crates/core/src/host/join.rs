@@ -12,6 +12,7 @@
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer length and the later end |
 //! | pace, byte budget | the fewer tokens |
+//! | declared limits | the smaller remainder of each |
 //!
 //! Permits that only one side granted are spent on that side only. If both sides granted the same
 //! tokens, those tokens are spent twice, and the merge does not correct that.
@@ -20,6 +21,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::{Bounds, Host, OperatorNumbers, Rare};
+use crate::budget::DeclaredLimits;
 use crate::config::Config;
 use crate::gate::Rate;
 use crate::{Timestamp, join};
@@ -41,7 +43,7 @@ impl Host {
         self.leases.join(&other.leases);
         self.first_end = self.first_end.or(other.first_end);
         self.hold.join(&other.hold);
-        self.law.join(&other.law, now, &config.limits);
+        self.law.join(&other.law, now, self.limits(config));
         self.latency.join(&other.latency);
         self.last_grant = self.last_grant.max(other.last_grant);
         self.knowing = self.knowing.max(other.knowing);
@@ -85,7 +87,7 @@ impl Host {
 
     /// Returns the numbers in force where an operator set none.
     fn without_operator(&self, config: &Config) -> OperatorNumbers {
-        let start = config.limits.start();
+        let start = self.limits(config).start();
         let learns = self.law.learns();
         OperatorNumbers {
             rate: Some(if learns { f64::INFINITY } else { start.rate }),
@@ -98,6 +100,7 @@ impl Host {
 
 impl Rare {
     fn join(&mut self, other: &Self, absent: OperatorNumbers) {
+        self.cohort = self.cohort.min(other.cohort);
         self.breaker.join(&other.breaker);
         self.quarantine.join(&other.quarantine);
         join::least(&mut self.event, &other.event, |event| Reverse(event.at));
@@ -120,6 +123,31 @@ impl Rare {
             (Some(mine), Some(theirs)) => Some(mine.join(theirs)),
             (mine, theirs) => mine.or(theirs),
         };
+        self.spent = match (self.spent.take(), other.spent.clone()) {
+            (Some(mut mine), Some(theirs)) => {
+                mine.join(&theirs);
+                Some(mine)
+            }
+            (mine, theirs) => mine.or(theirs),
+        };
+        for theirs in &other.estimates {
+            if !self.estimates.iter().any(|mine| mine.lease == theirs.lease) {
+                self.estimates.push(*theirs);
+            }
+        }
+        self.estimates.sort_by_key(|estimate| estimate.lease.0);
+        // Both sides had the same limits before writes were lost. A tie has to end the same way on
+        // every node.
+        let text = |declared: &DeclaredLimits| declared.to_string();
+        let is_theirs = match (&self.declared, &other.declared) {
+            (Some(mine), Some(theirs)) => {
+                (other.is_by_rule, text(theirs)) < (self.is_by_rule, text(mine))
+            }
+            (mine, _) => mine.is_none(),
+        };
+        if is_theirs {
+            (self.declared, self.is_by_rule) = (other.declared.clone(), other.is_by_rule);
+        }
         self.bytes = match (self.bytes, other.bytes) {
             (Some(mut mine), Some(theirs)) => {
                 mine.join(&theirs);

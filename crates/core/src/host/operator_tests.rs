@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::config::Cohorts;
 use crate::control::LawChoice;
 
 fn at(ms: u64) -> Timestamp {
@@ -141,4 +142,36 @@ fn forget_lifts_the_holds_that_the_server_did_not_ask_for() {
         host.forget(at(0), &config);
         assert_eq!(host.explain(at(0), &config).wait.is_some(), stays);
     }
+}
+
+#[test]
+fn a_change_for_new_keys_leaves_known_keys_alone_across_a_restore() {
+    let now = at(0);
+    let before = Config::fixed(5.0, 1.0);
+    let mut old = Host::new(&before, now);
+    let between = before.clone().for_new_keys(Config::fixed(50.0, 2.0).limits);
+    old.reconfigure(now, &before, &between);
+    let mut second = Host::new(&between, now);
+    let after = between.clone().for_new_keys(Config::fixed(9.0, 3.0).limits);
+    after.validate().unwrap();
+    let mut third = Host::new(&after, now);
+    for host in [&mut old, &mut second, &mut third] {
+        let restored = Host::restore(&host.snapshot(), now, &after).unwrap();
+        assert_eq!(&restored, host);
+        *host = restored;
+    }
+    let rates = [&mut old, &mut second, &mut third].map(|host| rate(host, 0, &after));
+    assert_eq!(rates, [5.0, 50.0, 9.0]);
+    assert_eq!(old.snapshot()[0], 7, "old states do not grow");
+    // A change for all keys ends the cohorts. The next change for new keys tells all known keys
+    // from new ones again.
+    let mut all = Config::fixed(7.0, 1.0);
+    all.cohorts = Cohorts::new(2, Vec::new());
+    second.reconfigure(now, &after, &all);
+    assert_eq!(rate(&mut second, 0, &all), 7.0);
+    let fourth = Host::new(&all, now);
+    let again = all.clone().for_new_keys(Config::fixed(1.0, 1.0).limits);
+    let hosts = [old, second, third, fourth, Host::new(&again, now)];
+    let rates = hosts.map(|mut host| rate(&mut host, 0, &again));
+    assert_eq!(rates, [7.0, 7.0, 7.0, 7.0, 1.0]);
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::budgets::Estimate;
 use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
 use super::{Event, Host, Reason};
-use crate::config::{Config, InvalidConfig, check};
+use crate::budget::{DeclaredLimits, Spent};
+use crate::config::{Config, InvalidConfig, Limits, check};
 use crate::control::LawChoice;
 use crate::gate::{Breaker, Pace, Rate};
 use crate::signal::Signal;
@@ -96,6 +98,17 @@ pub(super) struct Rare {
     pub(super) event: Event,
     pub(super) operator: Option<OperatorNumbers>,
     pub(super) bytes: Option<Pace>,
+    /// The quantities spent of the declared limits, since the first request under one.
+    pub(super) spent: Option<Box<Spent>>,
+    /// The estimates of permits that are not settled.
+    pub(super) estimates: Vec<Estimate>,
+    /// The limits that an operator declared for this key, in place of the configured ones.
+    /// Serialised like `pause`.
+    #[serde(skip)]
+    pub(super) declared: Option<DeclaredLimits>,
+    /// Whether a rule of a policy declared them, and no operator. Serialised with them.
+    #[serde(skip)]
+    pub(super) is_by_rule: bool,
     /// Failures of single URLs, since the first report of one. Serialised like `pause`.
     #[serde(skip)]
     pub(super) evidence: Option<Box<Evidence>>,
@@ -106,6 +119,9 @@ pub(super) struct Rare {
     /// too.
     #[serde(skip)]
     pub(super) has_outcomes: bool,
+    /// The cohort of keys that this key belongs to. Serialised before the other fields too.
+    #[serde(skip)]
+    pub(super) cohort: u32,
 }
 
 impl Rare {
@@ -173,6 +189,7 @@ impl Rare {
         self.breaker.open_until().is_none()
             && self.quarantine.open_until().is_none()
             && self.operator.is_none()
+            && self.declared.is_none()
     }
 }
 
@@ -180,6 +197,9 @@ impl Host {
     /// Switches from `old` to `new`, at the rate that is in force from now on. The law keeps what
     /// it learned, or starts anew if it is another law.
     pub fn reconfigure(&mut self, now: Timestamp, old: &Config, new: &Config) {
+        if old.law == new.law && self.limits(old) == self.limits(new) {
+            return;
+        }
         let before = self.bounds(now, old).rate;
         let was_full = self.pace.is_full(now, &before);
         self.adopt_law(now, Duration::ZERO, new);
@@ -194,12 +214,25 @@ impl Host {
         }
     }
 
+    /// Returns the number of the key's cohort.
+    #[inline]
+    pub(super) fn cohort(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.cohort)
+    }
+
+    /// Returns the limits of the key's cohort.
+    #[inline]
+    pub fn limits<'a>(&self, config: &'a Config) -> &'a Limits {
+        config.limits_of(self.cohort())
+    }
+
     /// Switches to the law of this key under `config`: the operator's choice, or the configured
     /// one.
     pub(super) fn adopt_law(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         let choice = self.operator_numbers().law.unwrap_or_default();
         let law = choice.config(&config.law);
-        self.law.adopt(&law, &config.limits, now, set_back);
+        let limits = config.limits_of(self.cohort());
+        self.law.adopt(&law, limits, now, set_back);
     }
 
     /// Returns whether outcomes move this key's limits. If not, an operator's number is the limit
@@ -219,7 +252,7 @@ impl Host {
     #[inline]
     pub(super) fn expect_outcomes(&mut self, now: Timestamp, config: &Config) {
         if let Some(rare) = &self.rare
-            && rare.operator.is_some()
+            && (rare.operator.is_some() || rare.declared.is_some())
             && !rare.has_outcomes
         {
             self.begin_to_learn(now, config);
@@ -240,8 +273,15 @@ impl Host {
         self.latency.p50().is_some() || event.is_some_and(|event| event != Event::default())
     }
 
+    /// Charges the bytes of a response.
     #[inline]
     pub(super) fn charge_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
+        self.charge_budget_bytes(now, bytes, config);
+        self.charge_byte_rate(now, bytes, config);
+    }
+
+    #[inline]
+    pub(super) fn charge_byte_rate(&mut self, now: Timestamp, bytes: u64, config: &Config) {
         if let Some((pace, rate)) = self.bytes(now, config) {
             pace.charge(now, &rate, bytes as f64);
         }
@@ -249,7 +289,7 @@ impl Host {
 
     #[inline]
     pub(super) fn bytes(&mut self, now: Timestamp, config: &Config) -> Option<(&mut Pace, Rate)> {
-        let rate = config.byte_rate()?;
+        let rate = self.limits(config).byte_rate()?;
         let full = || Pace::full(now, &rate);
         Some((self.rare().bytes.get_or_insert_with(full), rate))
     }

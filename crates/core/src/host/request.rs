@@ -1,7 +1,7 @@
 //! The gates that a request passes before it may leave.
 //!
-//! The order of the gates is hold, quarantine, breaker, in-flight cap, byte budget, pace. The pace
-//! comes last, so that a request that waits for a slot does not spend a token.
+//! The order of the gates is hold, quarantine, breaker, in-flight cap, byte budget, declared
+//! limits, pace. The pace comes last, so that a request that waits for a slot does not spend a token.
 //!
 //! Most requests meet a healthy key that has no request in flight and a token to spend.
 //! [`Host::pass`] grants them with the same numbers and skips the gates that do not exist for such
@@ -23,13 +23,14 @@ impl Host {
     /// here, it would have granted the same.
     #[inline(always)]
     pub fn pass(&mut self, now: Timestamp, config: &Config) -> Option<Grant> {
-        let limits = &config.limits;
+        let limits = config.limits_of(0);
         // After a refusal the cap is 1. Nothing is in flight here, so that slot is free.
         if self.rare.is_some()
             || self.hold.until() > now
             || self.leases.in_flight() > 0
             || limits.bytes_per_s < f64::INFINITY
             || limits.refill != Refill::Continuous
+            || !config.declared.is_empty()
         {
             return None;
         }
@@ -79,8 +80,12 @@ impl Host {
             Ok(open) => open,
         };
         let slots = match ask.cost {
-            0 | 1 => u32::from(ask.slots.max(1)).min(free),
+            0 | 1 if ask.units.is_empty() => u32::from(ask.slots.max(1)).min(free),
             _ => 1,
+        };
+        let slots = match self.budget_room(now, &ask, slots, config) {
+            Err(wait) => return Decision::Wait(wait),
+            Ok(room) => room,
         };
         let cost = f64::from(ask.cost.max(1));
         // A run starts with its first slot and continues at the rate, as single requests would.
@@ -108,8 +113,10 @@ impl Host {
             self.lease(start, false, false, &rate, config);
             granted += 1;
         }
+        self.charge_budgets(now, start, &ask, granted, rate.interval(), config);
+        self.note_estimate(lease.id, start, &ask, config);
         if ask.bytes > 0 {
-            self.charge_bytes(now, ask.bytes, config);
+            self.charge_byte_rate(now, ask.bytes, config);
         }
         if let Some(told) = crawl_delay {
             self.crawl_delay(now, told, config);
@@ -179,13 +186,16 @@ impl Host {
     /// host serves again.
     #[inline(always)]
     pub(super) fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
-        let limits = &config.limits;
+        let limits = self.limits(config);
         let wish = self.law.setpoint(now, limits);
         let Setpoint {
             rate: mut per_s,
             mut burst,
             in_flight: mut cap,
         } = within_profile(wish, limits);
+        if self.has_declared_alone() {
+            (per_s, cap) = (f64::INFINITY, u32::MAX);
+        }
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
             burst = operator.burst.unwrap_or(burst);
             if self.learns() {
@@ -195,6 +205,9 @@ impl Host {
                 per_s = operator.rate.unwrap_or(per_s);
                 cap = operator.in_flight.unwrap_or(cap);
             }
+        }
+        if let Some(most) = self.declared(config).in_flight() {
+            cap = cap.min(most);
         }
         per_s = self.within_busy_share(per_s, limits);
         if let Some(pause) = self.pause(now) {

@@ -6,18 +6,24 @@ use super::crawl_delay::Pause;
 use super::evidence::Evidence;
 use super::{Host, OperatorNumbers, Rare};
 use crate::Timestamp;
+use crate::budget::DeclaredLimits;
 use crate::config::Config;
 use crate::control::{Law, LawChoice};
 use crate::gate::{FirstEnd, Lease, LeaseId};
 use crate::pack::{pack, unpack};
 
 /// The first byte of the serialised form. Another number is another layout.
-const VERSION: u8 = 5;
-/// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`].
-const VERSION_EXTENDED: u8 = 6;
+const VERSION: u8 = 7;
+/// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
+/// [`DeclaredLimits`].
+const VERSION_EXTENDED: u8 = 8;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;
+/// Flag: the number of the key's cohort is present, after [`Extra`].
+const HAS_COHORT: u8 = 4;
+/// Flag: [`DeclaredLimits`] are present, after [`Evidence`].
+const HAS_DECLARED: u8 = 8;
 
 /// Fields that few keys have, written in a fixed form before the other fields.
 struct Extra {
@@ -113,18 +119,28 @@ impl Host {
         let rare = self.rare.as_ref();
         let extra = rare.and_then(|rare| Extra::of(rare));
         let evidence = rare.and_then(|rare| rare.evidence.as_ref());
-        if extra.is_none() && evidence.is_none() {
+        let cohort = self.cohort();
+        let declared = rare.and_then(|rare| Some((rare.declared.as_ref()?, rare.is_by_rule)));
+        let flags = u8::from(extra.is_some()) * HAS_EXTRA
+            + u8::from(evidence.is_some()) * HAS_EVIDENCE
+            + u8::from(cohort > 0) * HAS_COHORT
+            + u8::from(declared.is_some()) * HAS_DECLARED;
+        if flags == 0 {
             bytes.push(VERSION);
         } else {
-            let flags =
-                u8::from(extra.is_some()) * HAS_EXTRA + u8::from(evidence.is_some()) * HAS_EVIDENCE;
             bytes.extend([VERSION_EXTENDED, flags]);
         }
         if let Some(extra) = extra {
             bytes.extend(extra.to_bytes());
         }
+        if cohort > 0 {
+            bytes.extend(cohort.to_le_bytes());
+        }
         if let Some(evidence) = evidence {
             bytes = postcard::to_extend(evidence, bytes).expect("every field serialises");
+        }
+        if let Some(declared) = declared {
+            bytes = postcard::to_extend(&declared, bytes).expect("a text serialises");
         }
         pack(self, bytes).expect("every field has a packed form")
     }
@@ -182,7 +198,7 @@ impl Host {
         let damaged = || RestoreError::Damaged(postcard::Error::SerdeDeCustom);
         let (flags, rest) = match rest.split_first() {
             _ if version != VERSION_EXTENDED => (0, rest),
-            Some((&flags, rest)) if flags & !(HAS_EXTRA | HAS_EVIDENCE) == 0 => (flags, rest),
+            Some((&flags, rest)) if flags < 2 * HAS_DECLARED => (flags, rest),
             _ => return Err(damaged()),
         };
         let (extra, rest) = match rest.split_first_chunk() {
@@ -190,10 +206,22 @@ impl Host {
             Some((extra, rest)) => (Some(Extra::from_bytes(*extra).ok_or_else(damaged)?), rest),
             None => return Err(RestoreError::Damaged(short)),
         };
+        let (cohort, rest) = match rest.split_first_chunk() {
+            _ if flags & HAS_COHORT == 0 => (0, rest),
+            Some((cohort, rest)) => (u32::from_le_bytes(*cohort), rest),
+            None => return Err(RestoreError::Damaged(short)),
+        };
         let (evidence, rest) = if flags & HAS_EVIDENCE != 0 {
             let read = postcard::take_from_bytes::<Box<Evidence>>(rest);
             let (evidence, rest) = read.map_err(RestoreError::Damaged)?;
             (Some(evidence), rest)
+        } else {
+            (None, rest)
+        };
+        let (declared, rest) = if flags & HAS_DECLARED != 0 {
+            let read = postcard::take_from_bytes::<(DeclaredLimits, bool)>(rest);
+            let (declared, rest) = read.map_err(RestoreError::Damaged)?;
+            (Some(declared), rest)
         } else {
             (None, rest)
         };
@@ -207,6 +235,13 @@ impl Host {
         }
         if evidence.is_some() {
             host.rare().evidence = evidence;
+        }
+        if cohort > 0 {
+            host.rare().cohort = cohort;
+        }
+        if let Some((declared, is_by_rule)) = declared {
+            let rare = host.rare();
+            (rare.declared, rare.is_by_rule) = (Some(declared), is_by_rule);
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
@@ -231,6 +266,11 @@ impl Host {
             if let Some(bytes) = &mut rare.bytes {
                 bytes.rebase(now);
             }
+            if let Some(spent) = &mut rare.spent
+                && !set_back.is_zero()
+            {
+                spent.rebase(now, rare.declared.as_ref().unwrap_or(&config.declared));
+            }
         }
     }
 
@@ -238,9 +278,10 @@ impl Host {
     /// `set_back`.
     fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.adopt_law(now, set_back, config);
+        let limits = self.limits(config);
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(evidence) = evidence {
-            evidence.adopt(|law| law.adopt(&config.law, &config.limits, now, set_back));
+            evidence.adopt(|law| law.adopt(&config.law, limits, now, set_back));
         }
         self.probe_returned();
     }
@@ -285,6 +326,7 @@ impl Host {
         if self.leases.expire(Timestamp::NEVER).probe {
             self.probe_lost();
         }
+        self.forget_estimates();
     }
 
     /// Returns whether calls of this type's methods could have led to this state. Restored bytes
@@ -297,6 +339,7 @@ impl Host {
             && !self.pace.tokens().is_nan()
             && self.busy_rate > 0.0
             && bytes.is_none_or(|bytes| !bytes.tokens().is_nan())
+            && (rare.spent.as_ref()).is_none_or(|spent| spent.is_plausible())
             && evidence
                 .as_ref()
                 .is_none_or(|evidence| evidence.is_plausible())
@@ -324,6 +367,7 @@ impl Host {
         self.leases.in_flight() == 0
             && self.pace.is_full(now, &rate)
             && bytes_full
+            && self.has_whole_budgets(now, config)
             && self.hold.active(now).is_none()
             && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0

@@ -17,6 +17,7 @@ fn report(signal: Signal) -> Report {
         target_after: None,
         quotas: Quotas::NONE,
         resource: None,
+        used: crate::budget::UnitCosts::NONE,
     }
 }
 

@@ -34,6 +34,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
+use crate::budget::UnitCosts;
+
 pub use block::{BODY_SCANNED, block_page};
 pub use classify::{Classifier, classify};
 pub use clock::WallClock;
@@ -155,6 +157,9 @@ pub struct Report {
     /// Reports without one count as reports about different URLs. Each refusal and each failure is
     /// then evidence against the host at once, even if all of them are about one bad URL.
     pub resource: Option<Resource>,
+    /// The costs in named units, such as tokens, as they turned out. They replace the estimates of
+    /// [`crate::host::Ask::units`]; a unit that is not named here costs what was estimated.
+    pub used: UnitCosts,
 }
 
 impl Report {
@@ -170,6 +175,7 @@ impl Report {
             target_after: None,
             quotas: Quotas::NONE,
             resource: None,
+            used: UnitCosts::NONE,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! `ARCHITECTURE.md`.
 
 mod bad_pages;
+mod budgets;
 mod evict;
 mod join;
 mod long;

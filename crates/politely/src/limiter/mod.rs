@@ -4,7 +4,6 @@
 //! schedulers that have other hosts to turn to. [`Limiter::acquire`] waits in the key's queue. It
 //! is for clients that have one request to send. Neither overtakes a request that waits in a queue.
 
-mod line;
 mod operate;
 
 use std::sync::Arc;
@@ -12,34 +11,29 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::DeclaredLimit;
 use politely_core::config::{Config, InvalidConfig};
-use politely_core::host::{Ask, Decision, Grant};
+use politely_core::host::Ask;
 use politely_core::key::Key;
 
-use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct, of_key};
-use crate::birth::Birth;
+use crate::backend::Backend;
+use crate::backend::local::Local;
+use crate::backend::local::waiters::Turn;
+use crate::backend::operations::Operations;
 use crate::clock::Clock;
-use crate::elsewhere::Elsewhere;
-use crate::permit::{Departure, Part, Permit};
-use crate::registry::{Registry, SharedShard};
-use crate::sync::{AtomicBool, AtomicU64};
-use crate::waiters::{Turn, Waiters};
-
-use self::line::KeptPlaces;
+use crate::error::{AcquireError, Keys, Refusal};
+use crate::permit::Permit;
+use crate::sync::AtomicU64;
 
 /// Grants permits and keeps the state of every key. Clones are cheap and share all state.
 #[derive(Clone)]
 pub struct Limiter(Arc<Inner>);
 
 struct Inner {
-    registry: Registry,
+    backend: Backend,
     clock: Clock,
-    line_max: usize,
-    closed: AtomicBool,
     /// The last arrival that was assigned, in microseconds.
     came: AtomicU64,
-    /// The backend that permits come from, if it is not the registry.
-    elsewhere: Option<Box<dyn Elsewhere>>,
 }
 
 /// Builds a [`Limiter`].
@@ -70,6 +64,24 @@ impl Builder {
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Declares a limit of each key, beside those declared so far. A request leaves when all of
+    /// them have room.
+    ///
+    /// ```
+    /// use politely::Limiter;
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .limit("10/s".parse()?)
+    ///     .limit("1000/day@UTC".parse()?)
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, limit: DeclaredLimit) -> Self {
+        self.config.declared = self.config.declared.with(limit);
         self
     }
 
@@ -118,16 +130,9 @@ impl Builder {
             use std::hash::BuildHasher;
             foldhash::fast::RandomState::default().hash_one(0_u8)
         });
-        let registry = Registry::new(&Arc::new(self.config), &clock, self.capacity.max(1), seed);
-        let closed = AtomicBool::new(false);
-        Ok(Limiter(Arc::new(Inner {
-            registry,
-            clock,
-            line_max: self.line_max,
-            closed,
-            came: AtomicU64::new(0),
-            elsewhere: None,
-        })))
+        let keys_max = self.capacity.max(1);
+        let local = Local::new(self.config, clock.clone(), keys_max, self.line_max, seed);
+        Ok(Limiter::new(Backend::Local(local), clock))
     }
 }
 
@@ -137,20 +142,17 @@ impl Limiter {
         Builder::default()
     }
 
-    /// Creates a limiter whose permits come from a backend.
-    pub(crate) fn from(elsewhere: Box<dyn Elsewhere>, clock: Clock) -> Self {
+    /// Creates a limiter whose permits come from `backend`.
+    pub(crate) fn new(backend: Backend, clock: Clock) -> Self {
         Self(Arc::new(Inner {
-            registry: Registry::new(&Arc::default(), &clock, 1, 0),
+            backend,
             clock,
-            line_max: 0,
-            closed: AtomicBool::new(false),
             came: AtomicU64::new(0),
-            elsewhere: Some(elsewhere),
         }))
     }
 
-    pub(crate) fn elsewhere(&self) -> Option<&dyn Elsewhere> {
-        self.0.elsewhere.as_deref()
+    fn operations(&self) -> &dyn Operations {
+        self.0.backend.operations()
     }
 
     /// Returns the time of this limiter's clock.
@@ -175,10 +177,8 @@ impl Limiter {
         Ok(permit)
     }
 
-    /// Grants one departure of one key now, if the fast path applies.
-    ///
-    /// It applies if the key is known here, has no waiters, and
-    /// [`Host::pass`](politely_core::host::Host::pass) allows it. This is the most frequent case.
+    /// Grants one departure of one key now, if the key is in this process and the fast path of
+    /// [`Local::pass`] applies. This is the most frequent case.
     ///
     /// The function is compiled into its caller, so the permit is built where it stays. Extra
     /// writes would delay the processor: it should fetch the next call's key while it waits for
@@ -190,16 +190,10 @@ impl Limiter {
         };
         // This load comes first. It then overlaps with the previous call's wait for its state.
         let place = key.place();
-        let now = self.now();
-        if self.closed() {
+        let Backend::Local(local) = &self.0.backend else {
             return None;
-        }
-        let (shared, slot) = self.0.registry.believed(place)?;
-        let shared = Arc::clone(shared);
-        let mut shard = shared.lock();
-        let (born, grant) = shard.pass(slot, place, now)?;
-        drop(shard);
-        Some(permit(grant, slot, born, shared, true))
+        };
+        local.pass(place)
     }
 
     /// Works like [`Limiter::acquire_in_turn`], but does not wait.
@@ -215,29 +209,7 @@ impl Limiter {
         ask: Ask,
         turn: Turn,
     ) -> Result<Permit, Refusal> {
-        let Keys(keys) = keys.into();
-        match (self.elsewhere(), keys) {
-            (Some(elsewhere), _) => elsewhere.try_acquire(keys, ask),
-            (None, [key]) => self.try_part(key, 0, ask, turn, true),
-            (None, _) => self.try_several(keys, ask, turn),
-        }
-    }
-
-    fn try_several(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
-        let ask = alone(ask);
-        let mut permit: Option<Permit> = None;
-        for (index, key) in distinct(keys) {
-            // If a later key refuses, dropping the permit gives back the parts of the earlier keys.
-            let part = self.try_part(key, index, of_key(ask, index), turn, false)?;
-            match &mut permit {
-                None => permit = Some(part),
-                Some(permit) => permit.add(part),
-            }
-        }
-        let mut permit = permit.expect("a request needs a key");
-        permit.given();
-        permit.parts()[0].shard.lock().stats.granted += 1;
-        Ok(permit)
+        self.operations().try_acquire(keys.into().0, ask, turn)
     }
 
     /// Waits until each of `keys` allows the request, and returns a permit for all.
@@ -257,19 +229,11 @@ impl Limiter {
     /// If it has to wait outside of a Tokio runtime whose time is enabled.
     pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
         let keys = keys.into();
-        if let Some(elsewhere) = self.elsewhere() {
-            return elsewhere.acquire(keys.0, Ask::default(), self.turn()).await;
+        if let Some(permit) = self.let_pass(keys) {
+            return Ok(permit);
         }
-        if keys.0.is_empty() {
-            return Err(AcquireError::NoKey);
-        }
-        match self.try_acquire(keys) {
-            Ok(permit) => Ok(permit),
-            Err(refusal) => {
-                self.wait(keys.0, Ask::default(), self.turn(), refusal)
-                    .await
-            }
-        }
+        let (ask, turn) = (Ask::default(), self.turn());
+        self.operations().acquire(keys.0, ask, turn).await
     }
 
     /// Returns an arrival for this caller. In every queue it stands behind all earlier arrivals.
@@ -298,60 +262,7 @@ impl Limiter {
         ask: Ask,
         turn: Turn,
     ) -> Result<Permit, AcquireError> {
-        let Keys(keys) = keys.into();
-        if keys.is_empty() {
-            return Err(AcquireError::NoKey);
-        }
-        if let Some(elsewhere) = self.elsewhere() {
-            return elsewhere.acquire(keys, ask, turn).await;
-        }
-        match self.try_in_turn(keys, ask, turn) {
-            Ok(permit) => Ok(permit),
-            Err(refusal) => self.wait(keys, ask, turn, refusal).await,
-        }
-    }
-
-    /// Waits for the key that refused, until no key refuses.
-    async fn wait(
-        &self,
-        keys: &[Key],
-        ask: Ask,
-        turn: Turn,
-        mut refusal: Refusal,
-    ) -> Result<Permit, AcquireError> {
-        let began = self.now();
-        let mut kept = KeptPlaces::default();
-        loop {
-            match refusal.reason {
-                RefusalReason::Closed => return Err(AcquireError::Closed),
-                RefusalReason::Full => return Err(AcquireError::Full),
-                RefusalReason::Wait(_)
-                | RefusalReason::Line
-                | RefusalReason::Asked
-                | RefusalReason::Refused => {}
-            }
-            let waited_for = refusal.index;
-            let asked = if keys.len() == 1 { ask } else { alone(ask) };
-            let waiting = self.wait_in_line(&keys[waited_for], of_key(asked, waited_for), turn);
-            let (place, permit) = kept.during(waited_for, waiting).await?;
-            let rate = permit.rate();
-            match self.complete(keys, waited_for, permit, asked, turn) {
-                Ok(permit) => {
-                    let mut shard = permit.parts()[0].shard.lock();
-                    let waited = self.now().since(began);
-                    shard.stats.granted += u64::from(permit.slots());
-                    shard.stats.waits += 1;
-                    shard.stats.waited += waited;
-                    drop(shard);
-                    metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
-                    return Ok(permit);
-                }
-                Err(in_the_way) => {
-                    kept.keep(waited_for, place, rate);
-                    refusal = in_the_way;
-                }
-            }
-        }
+        self.operations().acquire(keys.into().0, ask, turn).await
     }
 
     /// Asks the backend for a permit for all `keys`, and returns it if each allows it now.
@@ -372,11 +283,7 @@ impl Limiter {
         ask: Ask,
         turn: Turn,
     ) -> Result<Permit, Refusal> {
-        let keys = keys.into();
-        match self.elsewhere() {
-            Some(elsewhere) => elsewhere.request(keys.0, ask, turn).await,
-            None => self.try_in_turn(keys, ask, turn),
-        }
+        self.operations().request(keys.into().0, ask, turn).await
     }
 
     /// Waits until permits came that [`Limiter::try_acquire`] was refused for.
@@ -386,10 +293,7 @@ impl Limiter {
     ///
     /// Cancel-safe.
     pub async fn ready(&self) -> Vec<Key> {
-        match self.elsewhere() {
-            Some(elsewhere) => elsewhere.ready().await,
-            None => std::future::pending().await,
-        }
+        self.operations().ready().await
     }
 
     /// Waits until all reports and settings so far have reached the coordinator or the engine, at
@@ -398,15 +302,12 @@ impl Limiter {
     /// Returns whether all have reached it. A report that a coordinator refused has not; the log
     /// has the reason. Call this at the end of a program.
     pub async fn settled(&self, patience: Duration) -> bool {
-        match self.elsewhere() {
-            Some(elsewhere) => elsewhere.settled(patience).await,
-            None => true,
-        }
+        self.operations().settled(patience).await
     }
 
     /// Returns whether permits come from a coordinator or an engine, and not from this process.
     pub fn is_shared(&self) -> bool {
-        self.elsewhere().is_some()
+        !matches!(self.0.backend, Backend::Local(_))
     }
 
     /// Calls the coordinator or the engine once, and returns whether it accepts this client.
@@ -417,128 +318,31 @@ impl Limiter {
     /// The reason why it does not accept this client. Examples: the token is wrong, or the server
     /// is no coordinator.
     pub async fn greet(&self) -> Result<(), String> {
-        match self.elsewhere() {
-            Some(elsewhere) => elsewhere.greet().await,
-            None => Ok(()),
-        }
+        self.operations().greet().await
     }
 
     /// Returns the error of the last call of the coordinator or the engine, if it failed.
     pub fn trouble(&self) -> Option<String> {
-        self.elsewhere()?.trouble()
+        self.operations().trouble()
     }
 
     /// Returns the rate of `key` in requests per second. With a coordinator or an engine, this is
     /// its last answer.
     pub fn rate(&self, key: &Key) -> Option<f64> {
-        match self.elsewhere() {
-            Some(elsewhere) => elsewhere.rate(key),
-            None => self.explain(key).map(|explained| explained.rate),
-        }
+        self.operations().rate(key)
     }
 
     /// Ends all waiting: current and future waiters get an error. Permits already granted may still
     /// be reported.
     pub fn close(&self) {
-        self.0.closed.store(true, Ordering::Release);
-        if let Some(elsewhere) = self.elsewhere() {
-            elsewhere.close();
-        }
-        for shard in self.0.registry.shards() {
-            shard
-                .lock()
-                .iter()
-                .filter_map(|slot| slot.waiters.as_deref())
-                .for_each(Waiters::wake_all);
-        }
-    }
-
-    fn closed(&self) -> bool {
-        self.0.closed.load(Ordering::Acquire)
-    }
-
-    /// Tries one key of a request. If `alone` is set, this part is the whole permit, and it is
-    /// counted while its shard is locked.
-    fn try_part(
-        &self,
-        key: &Key,
-        index: usize,
-        ask: Ask,
-        turn: Turn,
-        alone: bool,
-    ) -> Result<Permit, Refusal> {
-        let now = self.now();
-        let refuse = |reason, at| Refusal {
-            key: key.clone(),
-            reason,
-            at,
-            index,
-        };
-        if self.closed() {
-            return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
-        }
-        let Ok(mut found) = self.0.registry.find_or_make(key, now) else {
-            return Err(refuse(RefusalReason::Full, now + Duration::from_secs(1)));
-        };
-        let entry = found.shard.get(found.slot);
-        let overtaking = |waiters: &Waiters| waiters.is_before(turn);
-        if entry.waiters.as_deref().is_some_and(overtaking) {
-            entry.stats.turned_away += 1;
-            let known = entry.host.look(now, entry.config);
-            let at = known.wait.map_or(now, |wait| wait.at);
-            return Err(refuse(RefusalReason::Line, at));
-        }
-        match entry.host.request(now, ask, entry.config) {
-            Decision::Granted(grant) => {
-                entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
-                let shared = Arc::clone(found.shared);
-                Ok(permit(grant, entry.slot, entry.born, shared, alone))
-            }
-            Decision::Wait(wait) => {
-                entry.stats.turned_away += 1;
-                Err(refuse(RefusalReason::Wait(wait.reason), wait.at))
-            }
-        }
-    }
-
-    /// Acquires the other keys without waiting, after `waited_for` has granted its part.
-    fn complete(
-        &self,
-        keys: &[Key],
-        waited_for: usize,
-        mut permit: Permit,
-        ask: Ask,
-        turn: Turn,
-    ) -> Result<Permit, Refusal> {
-        let mut before = 0;
-        for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.add(self.try_part(key, index, of_key(ask, index), turn, false)?);
-            before += usize::from(index < waited_for);
-        }
-        // The parts stand in the order of the keys. The outcome is reported to the first key.
-        permit.put_in_order(before);
-        permit.given();
-        Ok(permit)
+        self.operations().close();
     }
 }
 
 impl std::fmt::Debug for Limiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Limiter")
-            .field("keys", &self.0.registry.len())
+            .field("is_shared", &self.is_shared())
             .finish_non_exhaustive()
     }
-}
-
-#[inline(always)]
-fn permit(grant: Grant, slot: u32, born: Birth, shard: Arc<SharedShard>, given: bool) -> Permit {
-    let part = Part {
-        shard,
-        slot,
-        born,
-        lease: grant.lease,
-    };
-    let mut departure = Departure::new(grant.start, grant.rate, grant.slots, grant.unused);
-    departure.given = given;
-    Permit::of(part, departure)
 }

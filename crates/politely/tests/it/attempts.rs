@@ -291,3 +291,41 @@ async fn a_refused_page_waits_alone() {
     );
     refused.abort();
 }
+
+/// RFC 9110, section 10.2.3: the wait that a redirect names is for its target alone.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of the runtime is virtual"
+)]
+#[tokio::test(start_paused = true)]
+async fn a_redirects_retry_after_delays_its_target() {
+    let inner = tower::service_fn(|request: Request<Empty<Bytes>>| async move {
+        let mut response = http::Response::new(Empty::<Bytes>::new());
+        if request.uri().path() == "/old" {
+            *response.status_mut() = http::StatusCode::FOUND;
+            for (name, value) in [("location", "/new#part"), ("retry-after", "7")] {
+                let value = http::HeaderValue::from_static(value);
+                response.headers_mut().insert(name, value);
+            }
+        }
+        Ok::<_, std::convert::Infallible>(response)
+    });
+    let limiter = Limiter::builder()
+        .clock(politely::Clock::tokio())
+        .config(politely::Config::fixed(100.0, 10.0))
+        .build()
+        .unwrap();
+    let service = PoliteLayer::new(limiter).layer(inner);
+    let call = async |path: &str| {
+        let began = tokio::time::Instant::now();
+        let url = format!("http://a.example{path}");
+        let request = Request::get(url).body(Empty::new()).unwrap();
+        let status = service.clone().oneshot(request).await.unwrap().status();
+        (status.as_u16(), began.elapsed().as_secs())
+    };
+    assert_eq!(call("/new").await, (200, 0));
+    assert_eq!(call("/old").await, (302, 0));
+    assert_eq!(call("/other").await, (200, 0));
+    assert_eq!(call("/new").await, (200, 7));
+    assert_eq!(call("/new").await, (200, 0));
+}

@@ -27,12 +27,14 @@ impl Resolve for NoNames {
 fn client(policy: Policy, resolver: &'static str) -> (ClientWithMiddleware, Limiter) {
     let limiter = limiter(500.0);
     crate::server::tls_provider();
-    let builder = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(Duration::from_millis(200))
-        .dns_resolver(NoNames(resolver));
+    let settings = || {
+        reqwest::Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_millis(200))
+            .dns_resolver(NoNames(resolver))
+    };
     let attempts = Attempts::new(limiter.clone()).policy(policy);
-    let client = politely::reqwest::client_with(builder, attempts).unwrap();
+    let client = politely::reqwest::client_with(settings, attempts).unwrap();
     (client, limiter)
 }
 

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use politely::attempts::PartialContent;
 use politely::coding::CodingError;
 use politely::reqwest::Decode;
 use politely::{Key, Limiter};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tower::ServiceExt;
 
 use crate::support::{client, get, limiter, service};
 
@@ -169,4 +171,123 @@ async fn malformed_header_lines_cost_no_response() {
         let response = client(limiter(500.0)).get(&url).send().await.unwrap();
         assert_eq!(response.status(), 200, "{headers}");
     }
+}
+
+fn part(range: &str) -> Vec<u8> {
+    let head = format!("HTTP/1.1 206 Partial Content\r\nContent-Range: {range}\r\n");
+    format!("{head}Content-Length: 4\r\n\r\npage").into_bytes()
+}
+
+#[tokio::test]
+async fn a_part_that_was_not_requested_is_never_a_page() {
+    let (url, asked) = start(|_| part("bytes 0-3/10")).await;
+    let limiter = limiter(500.0);
+    let request = || http::Request::get(&url);
+    let body = http_body_util::Empty::<bytes::Bytes>::new;
+
+    let layer = service(limiter.clone());
+    let error = layer.clone().oneshot(request().body(body()).unwrap()).await;
+    let error = error.unwrap_err().downcast::<PartialContent>().unwrap();
+    assert_eq!(error.range, "bytes 0-3/10");
+    let ranged = request().header("range", "bytes=0-3").body(body());
+    let response = layer.oneshot(ranged.unwrap()).await.unwrap();
+    assert_eq!(response.status(), 206);
+    drop(response);
+
+    let client = client(limiter.clone());
+    match client.get(&url).send().await {
+        Err(reqwest_middleware::Error::Middleware(error)) => {
+            assert!(error.is::<PartialContent>(), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let ranged = client.get(&url).header("range", "bytes=0-3");
+    assert_eq!(ranged.send().await.unwrap().text().await.unwrap(), "page");
+    // The host answered each request, and none was repeated.
+    assert_eq!(learned(&limiter, &url), (4, 4));
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+
+    let (url, _) = start(|_| part("bytes 0-3/4")).await;
+    let whole = client.get(url).send().await.unwrap();
+    assert_eq!(whole.text().await.unwrap(), "page");
+}
+
+/// Starts a server that resets each HTTP/2 stream with `HTTP_1_1_REQUIRED`, and answers over
+/// HTTP/1.1. Returns its URL and its numbers of requests over HTTP/2 and HTTP/1.1.
+async fn requires_http1() -> (String, Arc<[AtomicUsize; 2]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let asked = Arc::clone(&counts);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(http1_only(stream, Arc::clone(&asked)));
+        }
+    });
+    (url, counts)
+}
+
+async fn http1_only(mut stream: TcpStream, asked: Arc<[AtomicUsize; 2]>) -> std::io::Result<()> {
+    const SETTINGS: u8 = 4;
+    const HEADERS: u8 = 1;
+    let mut start = [0; 24];
+    stream.read_exact(&mut start).await?;
+    if !start.starts_with(b"PRI * HTTP/2.0") {
+        let mut rest = [0; 4096];
+        loop {
+            asked[1].fetch_add(1, Ordering::Relaxed);
+            let _ = stream.read(&mut rest).await?;
+            stream.write_all(&page("", b"a page")).await?;
+            stream.read_exact(&mut start).await?;
+        }
+    }
+    stream
+        .write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])
+        .await?;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await?;
+        let [a, b, c, kind, _, id @ ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        stream.read_exact(&mut payload).await?;
+        if kind == HEADERS {
+            asked[0].fetch_add(1, Ordering::Relaxed);
+            // RST_STREAM with HTTP_1_1_REQUIRED (13).
+            let reset = [&[0, 0, 4, 3, 0][..], &id, &[0, 0, 0, 13]].concat();
+            stream.write_all(&reset).await?;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_complete_client_continues_with_http_1_where_that_is_required() {
+    let (url, asked) = requires_http1().await;
+    let limiter = limiter(500.0);
+    crate::server::tls_provider();
+    let settings = || {
+        reqwest::Client::builder()
+            .no_proxy()
+            .http2_prior_knowledge()
+    };
+    let client = politely::reqwest::client_with(settings, limiter.clone()).unwrap();
+    for _ in 0..5 {
+        let response = client.get(&url).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "a page");
+    }
+    let counts = [0, 1].map(|version: usize| asked[version].load(Ordering::Relaxed));
+    assert_eq!(counts, [1, 5]);
+    assert_eq!(learned(&limiter, &url), (5, 5));
+    let key = Key::of_url(&url.parse().unwrap()).unwrap();
+    assert!(limiter.explain(&key).unwrap().event.is_none());
+
+    let (url, asked) = requires_http1().await;
+    let post = client.post(&url).body("x").send().await;
+    assert!(post.is_err(), "a POST is not repeated");
+    assert_eq!(
+        client.post(&url).body("x").send().await.unwrap().status(),
+        200
+    );
+    let counts = [0, 1].map(|version: usize| asked[version].load(Ordering::Relaxed));
+    assert_eq!(counts, [1, 1]);
 }

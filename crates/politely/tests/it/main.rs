@@ -18,7 +18,6 @@ mod redirects;
 #[path = "../../examples/common/server.rs"]
 mod server;
 #[cfg(feature = "redis")]
-mod servers;
 mod stats;
 mod support;
 mod traces;

@@ -16,6 +16,7 @@ use base64::prelude::BASE64_STANDARD;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
+use super::grpc;
 use super::logins::{Logins, Peer};
 use super::problem::Wrong;
 use crate::tokens::{Role, Tokens};
@@ -29,6 +30,9 @@ const WORKER_CALLS: [&str; 5] = [
     "/api/v1/renew",
     "/api/v1/cancel",
 ];
+/// Prefix of the paths of the frontier, and the calls of a worker about a crawl.
+const FRONTIER: &str = "/api/v1/frontier/";
+const FRONTIER_WORKER_CALLS: [&str; 4] = ["put", "take", "done", "exchange"];
 /// Prefix of the paths of the audit log. Its entries contain the addresses and tokens of operators.
 const AUDIT: &str = "/api/v1/audit/";
 
@@ -154,11 +158,14 @@ fn login(
 /// here needs the role operator.
 pub(super) fn permit(caller: &Caller, method: &Method, path: &str) -> Result<(), Wrong> {
     let reads = method == Method::GET || method == Method::HEAD;
-    let needed = if reads && path.starts_with(AUDIT) {
+    let grpc = path.strip_prefix(grpc::PREFIX);
+    let needed = if let Some(call) = grpc {
+        grpc::role(call)
+    } else if reads && path.starts_with(AUDIT) {
         Role::Operator
     } else if reads {
         Role::Read
-    } else if method == Method::POST && WORKER_CALLS.contains(&path) {
+    } else if method == Method::POST && is_of_worker(path) {
         Role::Worker
     } else {
         Role::Operator
@@ -173,6 +180,13 @@ pub(super) fn permit(caller: &Caller, method: &Method, path: &str) -> Result<(),
         needed.as_str(),
     );
     Err(Wrong::new(StatusCode::FORBIDDEN, detail))
+}
+
+/// Returns whether a call that changes state is a worker's.
+fn is_of_worker(path: &str) -> bool {
+    let about_crawl = || path.strip_prefix(FRONTIER)?.split_once('/');
+    WORKER_CALLS.contains(&path)
+        || about_crawl().is_some_and(|(_, call)| FRONTIER_WORKER_CALLS.contains(&call))
 }
 
 /// Returns the token of a call: a bearer token, or the password of basic authentication.

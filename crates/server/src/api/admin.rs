@@ -3,9 +3,9 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::{Key, KeyError};
-use politely::wire::{
-    ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Learned, Problem,
-    StatsQuery,
+use politely_api::wire::{
+    BudgetLeft, ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery,
+    Learned, Problem, StatsQuery,
 };
 
 use super::Api;
@@ -13,6 +13,7 @@ use super::access::Caller;
 use super::audit::to_its_end;
 use super::body::{Json, Params, Part};
 use super::problem::Wrong;
+use crate::coordinator::ms_up;
 use crate::watch::{STEP, row};
 
 /// The most workers that are listed.
@@ -173,6 +174,13 @@ impl Api {
                 suggested: explained.law.suggested,
                 cuts: explained.law.cuts,
             },
+            budgets: (explained.budgets.iter())
+                .map(|left| BudgetLeft {
+                    limit: left.limit.to_string(),
+                    remaining: left.remaining,
+                    resets_in_ms: ms_up(left.resets.since(now)),
+                })
+                .collect(),
             history,
             step_ms: STEP.as_millis() as u64,
             decisions,

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::Key;
-use politely::wire::{AuditChange, AuditPage, AuditQuery, KeyState, Problem};
+use politely_api::wire::{AuditChange, AuditPage, AuditQuery, KeyState, Problem};
 use serde::Serialize;
 
 use super::Api;
@@ -61,6 +61,25 @@ impl Api {
         }
     }
 
+    /// Begins the entry of an order about a crawl. Such an order has no numbers before and after.
+    pub(super) fn order_entry(&self, caller: &Caller, call: &str, body: &impl Serialize) -> Entry {
+        Entry {
+            audit: Arc::clone(&self.audit),
+            change: AuditChange {
+                id: 0,
+                at_ms: 0,
+                token: caller.token.to_string(),
+                role: caller.role.as_str().to_owned(),
+                peer: caller.peer.to_string(),
+                call: call.to_owned(),
+                key: None,
+                body: serde_json::to_string(body).unwrap_or_default(),
+                before: Numbers::new(),
+                after: Numbers::new(),
+            },
+        }
+    }
+
     /// Returns the settings of a key, or of all keys, in the form in which an operator changes
     /// them.
     fn numbers(&self, key: Option<&Key>) -> Numbers {
@@ -92,6 +111,15 @@ impl Entry {
     /// Records the change after it was made. Returns when the entry is on disk.
     pub(super) async fn made(mut self, api: &Api, key: Option<&Key>) {
         self.change.after = api.numbers(key);
+        self.record().await;
+    }
+
+    /// Records an order after it was carried out. Returns when the entry is on disk.
+    pub(super) async fn ordered(self) {
+        self.record().await;
+    }
+
+    async fn record(mut self) {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         self.change.at_ms = since_1970.unwrap_or_default().as_millis() as u64;
         let written = tokio::task::spawn_blocking(move || self.audit.record(self.change));

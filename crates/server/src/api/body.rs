@@ -185,10 +185,29 @@ impl<S: Send + Sync> FromRequestParts<S> for Part {
     }
 }
 
+/// Two path parameters, as text: a crawl and a URL.
+pub(crate) struct TwoParts(pub(crate) String, pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for TwoParts {
+    type Rejection = Wrong;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Wrong> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path((first, second))) => Ok(Self(first, second)),
+            Err(why) => Err(Wrong::new(StatusCode::BAD_REQUEST, why.body_text()).field("url")),
+        }
+    }
+}
+
 fn is_json(headers: &HeaderMap) -> bool {
+    is_type(headers, "application/json")
+}
+
+/// Returns whether a body has this type.
+pub(super) fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
     headers
         .get(header::CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
         .and_then(|kind| kind.split(';').next())
-        .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+        .is_some_and(|kind| kind.trim().eq_ignore_ascii_case(wanted))
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use politely::wire::{
-    Acquire, Acquired, Cancel, Cancelled, Error, Exchange, Exchanged, ITEMS_MAX, Item, NAME_MAX,
-    Permits, Problem, Renewed, Report, Reported, Told, ToldAnswer, WAIT_MAX_MS, Want,
+use politely_api::wire::{
+    Acquire, Acquired, Answer as ItemAnswer, Cancel, Cancelled, Error, Exchange, Exchanged,
+    ITEMS_MAX, Item, NAME_MAX, Permits, Problem, Renewed, Report, Reported, Told, ToldAnswer,
+    WAIT_MAX_MS, Want,
 };
 
 use super::Api;
@@ -48,6 +49,7 @@ pub(super) async fn acquire(
     let (outcome, granted) = api
         .acquire(&client, &call.items, call.want, call.wait_ms, Vec::new())
         .await;
+    refuse_if_capped(&outcome)?;
     let acquired = Acquired {
         retry_in_ms: retry_in_ms(&outcome),
         items: outcome.answers,
@@ -113,6 +115,9 @@ pub(super) async fn exchange(
     let (outcome, granted) = api
         .acquire(&client, &call.acquire, call.want, wait_ms, gone)
         .await;
+    if call.report.is_empty() {
+        refuse_if_capped(&outcome)?;
+    }
     let exchanged = Exchanged {
         report,
         retry_in_ms: retry_in_ms(&outcome),
@@ -188,7 +193,7 @@ impl Api {
         answers
     }
 
-    async fn hear(&self, client: &str, items: &[Told]) -> (Vec<ToldAnswer>, Aftermath) {
+    pub(super) async fn hear(&self, client: &str, items: &[Told]) -> (Vec<ToldAnswer>, Aftermath) {
         let worker = self.coordinator.worker(client);
         let permits = items.iter().map(|told| (told.permit.as_str(), told.slot));
         self.coordinator.adopt(&worker, permits).await;
@@ -206,14 +211,24 @@ impl Api {
     }
 }
 
+/// Returns an error if no item has another answer than that the client has too many keys.
+fn refuse_if_capped(outcome: &Outcome) -> Result<(), Wrong> {
+    match outcome.answers.first() {
+        Some(ItemAnswer::Refused { reason, .. }) if outcome.capped == outcome.answers.len() => {
+            Err(Wrong::capped(reason))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Marks the answers of reports whose effects may be lost.
-fn mark(answers: &mut [ToldAnswer], not_durable: &[usize]) {
+pub(super) fn mark(answers: &mut [ToldAnswer], not_durable: &[usize]) {
     for &at in not_durable {
         answers[at].durable = Some(false);
     }
 }
 
-fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wrong> {
+pub(super) fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wrong> {
     if client.is_empty() || client.chars().count() > NAME_MAX {
         return Err(error("client", "must be 1 to 128 characters long").into());
     }
@@ -227,7 +242,7 @@ fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wr
     Ok(())
 }
 
-fn error(field: &str, detail: &str) -> Error {
+pub(super) fn error(field: &str, detail: &str) -> Error {
     Error {
         field: field.to_owned(),
         detail: detail.to_owned(),

@@ -9,7 +9,7 @@ use axum::response::Sse;
 use axum::response::sse::{self, KeepAlive};
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use politely::wire::{Event, EventKind};
+use politely_api::wire::{Event, EventKind};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Api;

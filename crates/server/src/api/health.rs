@@ -3,10 +3,11 @@
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use politely::wire::Problem;
+use politely_api::wire::Problem;
 
 use super::Api;
 use super::problem::Wrong;
+use crate::frontier::FrontierService;
 
 /// Returns 200 while the process answers.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, body = String, content_type = "text/plain")))]
@@ -25,6 +26,8 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong>
         Err(Wrong::busy("shutting down"))
     } else if let Some(why) = api.coordinator.trouble() {
         Err(Wrong::busy(&why))
+    } else if let Some(why) = api.frontier.as_ref().and_then(FrontierService::trouble) {
+        Err(Wrong::busy(&why))
     } else {
         Ok("ok\n")
     }
@@ -36,7 +39,7 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong>
 ))]
 pub(super) async fn metrics(State(api): State<Api>) -> Response {
     let coordinator = api.coordinator.clone();
-    let scrape = move || crate::watch::scrape(&coordinator, api.commit);
+    let scrape = move || crate::watch::scrape(&coordinator, api.frontier.as_ref(), api.commit);
     match tokio::task::spawn_blocking(scrape).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(_) => Wrong::new(

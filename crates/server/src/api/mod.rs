@@ -4,7 +4,10 @@
 //! | --- | --- |
 //! | `calls.rs` | acquire, report, exchange, renew, cancel |
 //! | `admin.rs` | keys, config, stats |
+//! | `policy.rs` | the policy |
 //! | `audit.rs` | the log of operators' changes |
+//! | `frontier/` | pages, units of work, orders about crawls |
+//! | `grpc/` | the service `urlfrontier.URLFrontier` |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | liveness, readiness, metrics |
 //! | `body.rs`, `problem.rs` | JSON bodies, problem documents |
@@ -16,18 +19,22 @@ mod audit;
 mod body;
 mod calls;
 mod events;
+mod frontier;
 mod gate;
+mod grpc;
 mod health;
 mod logins;
+mod policy;
 mod problem;
 mod waiting;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
-use politely::wire::{KeyState, SortBy};
+use politely_api::wire::{KeyState, PutSummary, SortBy};
 use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::OpenApi;
@@ -41,6 +48,7 @@ pub(crate) use problem::Wrong;
 
 use crate::audit::Audit;
 use crate::coordinator::Coordinator;
+use crate::frontier::FrontierService;
 use waiting::Waiting;
 
 /// The state that every call needs.
@@ -51,6 +59,9 @@ struct Api {
     replaced: watch::Receiver<u64>,
     waiting: Waiting,
     audit: Arc<Audit>,
+    frontier: Option<FrontierService>,
+    /// Whether workers that speak `URLFrontier`'s protocol get pages.
+    is_active: Arc<AtomicBool>,
     /// The commit of the program.
     commit: &'static str,
 }
@@ -62,7 +73,7 @@ struct Api {
         description = "Tells workers when they may send, and learns from what happened. All times are relative milliseconds.",
         license(name = "MIT OR Apache-2.0")
     ),
-    components(schemas(SortBy, KeyState))
+    components(schemas(SortBy, KeyState, PutSummary))
 )]
 struct Description;
 
@@ -102,6 +113,7 @@ fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
 pub(crate) fn routes(
     coordinator: Coordinator,
     access: Access,
+    frontier: Option<FrontierService>,
     waiting_max: usize,
     commit: &'static str,
 ) -> Gate {
@@ -117,8 +129,10 @@ pub(crate) fn routes(
         .routes(routes!(admin::key, admin::patch_key))
         .routes(routes!(admin::config, admin::patch_config))
         .routes(routes!(admin::stats))
+        .routes(routes!(policy::policy, policy::put_policy))
         .routes(routes!(audit::changes))
         .routes(routes!(events::events))
+        .merge(frontier::routes())
         .routes(routes!(health::metrics))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
@@ -126,6 +140,7 @@ pub(crate) fn routes(
     let description = Bytes::from(describe(&description));
     let router = router
         .merge(crate::page::routes())
+        .merge(grpc::routes())
         .route(
             "/api/v1/openapi.json",
             get(move || async move { ([(header::CONTENT_TYPE, "application/json")], description) }),
@@ -135,6 +150,8 @@ pub(crate) fn routes(
         .with_state(Api {
             audit: Arc::new(Audit::open(coordinator.folder())),
             coordinator,
+            frontier,
+            is_active: Arc::new(AtomicBool::new(true)),
             replaced: replaced.subscribe(),
             waiting: waiting.clone(),
             commit,

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use politely::wire::{Error, Problem};
+use politely_api::wire::{Error, Problem};
 
 use crate::coordinator::NotSet;
 

@@ -17,8 +17,8 @@ use futures_util::{FutureExt, StreamExt};
 use politely::core::Timestamp;
 use politely::core::gate::grace;
 use politely::core::key::Key;
-use politely::wire::{self, Answer, Item, RefusedCode, Want};
 use politely::{AcquireError, Permit, Reason, Refusal, RefusalReason, Turn};
+use politely_api::wire::{self, Answer, Item, RefusedCode, Want};
 
 use super::Coordinator;
 use super::keep::Leaving;
@@ -45,6 +45,8 @@ pub(crate) struct Outcome {
     pub(crate) retry_in: Option<Duration>,
     /// The permits that this call granted.
     pub(crate) granted: Vec<Number>,
+    /// The number of items that were refused because the client has too many keys.
+    pub(crate) capped: usize,
 }
 
 impl Coordinator {
@@ -74,6 +76,7 @@ impl Coordinator {
             gone,
             found: 0,
             soonest: None,
+            capped: 0,
         };
         if matches!(want, Want::Any(_)) {
             // An earlier answer may have been lost. Its permits count first, before new ones are
@@ -100,6 +103,7 @@ impl Coordinator {
                 Err(Quick::Granted(number)) => call.again(item, number),
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
                 Err(Quick::Cancelled) => call.id_is_used(item, "it was cancelled"),
+                Err(Quick::TooManyKeys(most)) => call.has_too_many_keys(item, most),
                 Ok(wanted) if wanted.rests_until > call.began => {
                     let refusal = wanted.rest();
                     waiting.push((wanted, refusal));
@@ -125,9 +129,8 @@ impl Coordinator {
                 },
             }
         }
-        let (asked, at_once) = (items.len() as u64, call.granted.len() as u64);
+        let asked = items.len() as u64;
         self.0.asked.fetch_add(asked, Ordering::Relaxed);
-        self.0.at_once.fetch_add(at_once, Ordering::Relaxed);
         if wait.is_zero() && self.0.limiter.is_shared() {
             call.ask_the_engine(waiting, enough).await;
         } else if call.found > 0 || wait.is_zero() {
@@ -162,6 +165,8 @@ struct Call<'a> {
     found: usize,
     /// The earliest time at which an item that must wait can be granted.
     soonest: Option<Timestamp>,
+    /// The number of items that were refused because the client has too many keys.
+    capped: usize,
 }
 
 impl Call<'_> {
@@ -297,6 +302,8 @@ impl Call<'_> {
             // Dropping the permit refunds its tokens and slots.
             return self.id_is_used(wanted.item, "it was cancelled");
         }
+        let at_once = u64::from(!permit.has_waited());
+        inner.at_once.fetch_add(at_once, Ordering::Relaxed);
         let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];
@@ -314,6 +321,7 @@ impl Call<'_> {
                 until: start + lease,
                 interval,
                 slots,
+                resource: wanted.resource.filter(|_| slots == 1),
             };
             inner.permits.put(number, out);
             self.granted.push(Leaving {
@@ -358,6 +366,20 @@ impl Call<'_> {
             code: RefusedCode::IdUsed,
             reason: format!("{why}: a new request needs a new id"),
             retry_in_ms: None,
+        });
+    }
+
+    fn has_too_many_keys(&mut self, item: u32, most: usize) {
+        self.capped += 1;
+        let client = self.worker.client();
+        self.answer(Answer::Refused {
+            item,
+            code: RefusedCode::Full,
+            reason: format!(
+                "the client \"{client}\" would have more than {most} keys; \
+                 use fewer keys, or raise --client-keys"
+            ),
+            retry_in_ms: Some(AGAIN.as_millis() as u64),
         });
     }
 
@@ -458,6 +480,7 @@ impl Call<'_> {
             let unwritten = std::mem::take(&mut self.granted);
             coordinator.revoke_unwritten(self.worker, &unwritten, &mut self.answers);
         }
+        coordinator.release_written(&self.granted);
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
         let answers = std::mem::take(&mut self.answers).into_iter().flatten();
         let granted = std::mem::take(&mut self.granted).into_iter();
@@ -465,6 +488,7 @@ impl Call<'_> {
             answers: answers.filter(told).collect(),
             retry_in: self.soonest.map(|at| at.since(now)),
             granted: granted.map(|leaving| Number(leaving.number)).collect(),
+            capped: self.capped,
         }
     }
 }

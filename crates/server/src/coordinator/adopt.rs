@@ -52,7 +52,7 @@ impl Coordinator {
 
     async fn adopt_one(&self, worker: &Arc<Worker>, name: Name) {
         let limiter = &self.0.limiter;
-        let Some(permit) = limiter.adopt(&name.leases, ENGINE_TIME).await else {
+        let Ok(Some(permit)) = limiter.adopt(&name.leases, ENGINE_TIME).await else {
             return;
         };
         let (now, left) = (self.now(), permit.renew());
@@ -67,6 +67,7 @@ impl Coordinator {
             until: now + left.unwrap_or_default(),
             interval: Duration::ZERO,
             slots: 1,
+            resource: None,
         };
         if self.0.permits.put_adopted(name.number, out) && left.is_some() {
             worker.granted(1);

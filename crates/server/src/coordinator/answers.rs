@@ -5,8 +5,10 @@
 //! four times [`PLACES`] further numbers. Answers that arrive together also lie together in memory.
 //! A hash table would cost a cache miss for each of them.
 
+use std::time::Duration;
+
 use politely::core::Timestamp;
-use politely::wire::Next;
+use politely_api::wire::Next;
 
 /// Places per shard of the permits. With four answers each, the table has 64 k answers in all,
 /// which is enough for repeated reports.
@@ -20,6 +22,8 @@ pub(crate) struct Answered {
     pub(crate) rate: f64,
     pub(crate) hold_until: Timestamp,
     pub(crate) url_fault: bool,
+    /// The wait of a redirect's target.
+    pub(crate) target_after: Duration,
 }
 
 #[derive(Default)]
@@ -67,6 +71,7 @@ mod tests {
             rate,
             hold_until: Timestamp::ZERO,
             url_fault: false,
+            target_after: Duration::ZERO,
         };
         let first = 1_u64 << 34;
         for number in first..first + 5_000 {

@@ -18,14 +18,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Version, Write, Written};
-use politely::wire::{ConfigPatch, EventKind};
+use politely_api::wire::{ConfigPatch, EventKind};
 use serde::{Deserialize, Serialize};
 
 use super::Coordinator;
+use super::config_changes::Changes;
 use super::operate::NotSet;
 
 const CELL: &str = "politely:config";
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
 /// The lifetime of the cell: a hundred years, so that it never expires in practice.
 const KEEP: Duration = Duration::from_hours(24 * 366 * 100);
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ const TRIES: u32 = 16;
 struct Kept {
     /// The number of changes so far.
     number: u64,
-    patch: ConfigPatch,
+    changes: Changes,
 }
 
 pub(super) struct ConfigCell {
@@ -160,9 +161,9 @@ impl Coordinator {
     async fn go_by(&self, cell: &ConfigCell, held: Option<Vec<u8>>) -> Result<(), String> {
         let Some(value) = held else {
             // The engine is new or has lost the cell, so this coordinator writes its own settings.
-            let patch = self.operated_patch();
-            if patch != ConfigPatch::default() {
-                let kept = Kept { number: 1, patch };
+            let (changes, _) = self.operated_now();
+            if changes != Changes::default() {
+                let kept = Kept { number: 1, changes };
                 let value = cell.encode(&kept);
                 if cell.write(None, &value).await? {
                     *cell.seen.lock() = Some(value);
@@ -173,8 +174,8 @@ impl Coordinator {
         if cell.seen.lock().as_deref() == Some(&*value) {
             return Ok(());
         }
-        let Kept { number, patch } = decode(&value)?;
-        let set = self.replace_config(&patch, number + 1);
+        let Kept { number, changes } = decode(&value)?;
+        let set = self.replace_config(&changes, number + 1);
         set.map_err(|wrong| format!("the cell {CELL:?}: {} {}", wrong.field, wrong.detail))?;
         *cell.seen.lock() = Some(value);
         let text = "the configuration was changed by another coordinator";
@@ -197,16 +198,16 @@ impl Coordinator {
                 Some(value) => decode(value).map_err(NotSet::Unkept)?,
                 None => Kept {
                     number: 0,
-                    patch: self.operated_patch(),
+                    changes: self.operated_now().0,
                 },
             };
             let kept = Kept {
                 number: known.number + 1,
-                patch: self.merged(patch, &known.patch)?,
+                changes: self.merged(patch, &known.changes)?,
             };
             let value = cell.encode(&kept);
             if cell.write(held, &value).await.map_err(away)? {
-                self.replace_config(&kept.patch, kept.number + 1)?;
+                self.replace_config(&kept.changes, kept.number + 1)?;
                 *cell.seen.lock() = Some(value);
                 self.keep_config_too().await;
                 return Ok(());

@@ -12,8 +12,9 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
-use politely::wire::{self, Answer, ConfigPatch};
+use politely_api::wire::{self, Answer};
 
+use super::config_changes::Changes;
 use super::names::Number;
 use super::operate::NotSet;
 use super::permits::Out;
@@ -96,9 +97,10 @@ impl Coordinator {
 
     /// Applies the configuration of an earlier run.
     pub(super) fn apply_kept(&self, json: &[u8]) -> Result<(), StartError> {
-        let patch = serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?;
-        let applied = self.apply(&patch);
-        applied.map(drop).map_err(|_| StartError::KeptConfig)
+        let changes = serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?;
+        let version = self.operated_now().1 + 1;
+        let applied = self.replace_config(&changes, version);
+        applied.map_err(|_| StartError::KeptConfig)
     }
 
     /// Corrects start times of permits if the clock was set back while no coordinator ran.
@@ -137,10 +139,9 @@ impl Coordinator {
         let Some(store) = &self.0.store else {
             return Ok(());
         };
-        let now = self.now();
         let newest = |name: &str| {
             let micros = kept.newest.get(name).copied();
-            now.max(micros.map_or(now, Timestamp::from_micros))
+            micros.map_or(Timestamp::ZERO, Timestamp::from_micros)
         };
         let mut lost = 0_u64;
         let limiter = &self.0.limiter;
@@ -196,6 +197,7 @@ impl Coordinator {
                 until: start + lease,
                 interval: Duration::ZERO,
                 slots: 1,
+                resource: None,
             };
             self.0.permits.put(number, out);
         }
@@ -231,6 +233,20 @@ impl Coordinator {
         store.granted(&granted, gone)
     }
 
+    /// Lets repeated calls get the permits of `leaving`, which are in the journal now. A permit
+    /// that was cancelled meanwhile ends in the journal too.
+    pub(super) fn release_written(&self, leaving: &[Leaving]) {
+        let cancelled = |slot: &&Leaving| {
+            slot.wish != 0 && !self.0.wishes.written(slot.wish, Number(slot.number))
+        };
+        let gone: Vec<_> = leaving
+            .iter()
+            .filter(cancelled)
+            .map(|slot| slot.number)
+            .collect();
+        self.keep_gone(&gone);
+    }
+
     /// Takes back permits that could not be recorded, and tells the caller to retry.
     pub(super) fn revoke_unwritten(
         &self,
@@ -251,6 +267,9 @@ impl Coordinator {
                 worker.cancelled();
             }
         }
+        // After a failed fsync the journal holds the permits.
+        let gone: Vec<_> = leaving.iter().map(|leaving| leaving.number).collect();
+        self.keep_gone(&gone);
         let reason = self.no_permits();
         let reason = reason.unwrap_or_else(|| "the permit could not be written to disk".to_owned());
         for answer in answers.iter_mut().flatten() {
@@ -298,7 +317,7 @@ impl Coordinator {
     }
 
     /// Writes the states of `keys` to disk, if there is a store. Returns when they are on disk.
-    async fn keep_now(&self, keys: &[Key]) -> Result<(), KeepError> {
+    pub(super) async fn keep_now(&self, keys: &[Key]) -> Result<(), KeepError> {
         let Some(store) = &self.0.store else {
             return Ok(());
         };
@@ -323,23 +342,19 @@ impl Coordinator {
     }
 
     /// Keeps the operators' changes of the configuration. Of two calls, the higher `version` wins.
-    pub(super) async fn keep_config(
-        &self,
-        patch: &ConfigPatch,
-        version: u64,
-    ) -> Result<(), NotSet> {
+    pub(super) async fn keep_config(&self, changes: &Changes, version: u64) -> Result<(), NotSet> {
         let Some(store) = &self.0.store else {
             return Ok(());
         };
-        let json = serde_json::to_vec(patch).unwrap_or_default();
+        let json = serde_json::to_vec(changes).unwrap_or_default();
         let kept = store.keep_config(json, version).await;
         kept.map_err(|why| NotSet::Unkept(why.to_string()))
     }
 
     /// Keeps the shared configuration in the state folder too, in case the engine loses everything.
     pub(super) async fn keep_config_too(&self) {
-        let (patch, version) = self.operated_now();
-        if let Err(NotSet::Unkept(why)) = self.keep_config(&patch, version).await {
+        let (changes, version) = self.operated_now();
+        if let Err(NotSet::Unkept(why)) = self.keep_config(&changes, version).await {
             tracing::error!(
                 "the configuration is in the engine, but not in the state folder: {why}"
             );

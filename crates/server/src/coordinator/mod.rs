@@ -4,12 +4,15 @@ mod acquire;
 mod adopt;
 mod answers;
 mod config_cell;
+mod config_changes;
 mod health;
 mod keep;
+mod key_owners;
 mod names;
 mod operate;
 mod permits;
 mod report;
+mod rules;
 mod signer;
 mod wanted;
 mod wishes;
@@ -36,8 +39,7 @@ use politely::core::config::{Config, InvalidConfig};
 use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
-use politely::shared::Away;
-use politely::wire::ConfigPatch;
+use politely::store::Away;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -45,8 +47,12 @@ use tokio::task::JoinSet;
 use crate::store::{Kept, Store};
 use crate::watch::Watch;
 use config_cell::ConfigCell;
+use config_changes::Changes;
 use health::Health;
+use key_owners::KeyOwners;
 use permits::Permits;
+pub use rules::PolicyRefused;
+use rules::Rules;
 use signer::Signer;
 use wishes::Wishes;
 
@@ -116,6 +122,7 @@ pub(crate) struct Inner {
     expired: AtomicU64,
     closing: watch::Sender<bool>,
     wishes: Wishes,
+    owners: KeyOwners,
     /// Items that wait in queues, over all calls.
     waiting: AtomicUsize,
     /// The number of requested items.
@@ -127,6 +134,7 @@ pub(crate) struct Inner {
     budgets: Budgets,
     operated: Mutex<Operated>,
     key: KeyKind,
+    rules: Rules,
 }
 
 /// The changes that operators made since the start.
@@ -134,7 +142,7 @@ struct Operated {
     /// The configuration at the start.
     began: Config,
     settings: Settings,
-    patch: ConfigPatch,
+    changes: Changes,
     version: u64,
 }
 
@@ -206,6 +214,7 @@ impl Coordinator {
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
+            owners: KeyOwners::new(usize::MAX),
             waiting: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
@@ -213,10 +222,11 @@ impl Coordinator {
             classifier: Classifier::default(),
             budgets: Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, now),
             key: settings.key,
+            rules: Rules::default(),
             operated: Mutex::new(Operated {
                 began: settings.config.clone(),
                 settings,
-                patch: ConfigPatch::default(),
+                changes: Changes::default(),
                 version: 1,
             }),
             limiter,
@@ -277,6 +287,16 @@ impl Coordinator {
     /// Returns the state folder, if there is one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.0.store.as_ref().map(Store::folder)
+    }
+
+    /// Sets the most keys that one client may create.
+    pub(crate) fn set_client_keys(&self, most: usize) {
+        self.0.owners.set_most(most);
+    }
+
+    /// Returns the number of items that were refused because their client has too many keys.
+    pub(crate) fn refused_keys(&self) -> u64 {
+        self.0.owners.refused()
     }
 
     /// Returns the number of items that wait in queues now.

@@ -18,7 +18,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use politely::core::gate::LeaseId;
 use politely::core::key::Key;
-use politely::wire::ALSO_MAX;
+use politely_api::wire::ALSO_MAX;
 
 /// The characters that are escaped in a key: a name must fit into the path of a URL, and must not
 /// contain a comma.

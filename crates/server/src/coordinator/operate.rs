@@ -5,22 +5,22 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely::core::config::{Config, InvalidConfig};
-use politely::core::control::{LawChoice, LawConfig, UnknownLaw};
+use politely::core::config::Config;
+use politely::core::control::{LawChoice, UnknownLaw};
 use politely::core::gate::HoldReason;
 use politely::core::host::Source;
 use politely::core::key::Key;
-use politely::wire::{
-    self, Apply, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind,
-    KeyPatch, LawInForce, NumberInForce, Outstanding, Renewed, RenewedPermit, SetBy,
+use politely::{DeclaredLimit, DeclaredLimits, Explanation, LimitError, OperatorNumbers};
+use politely_api::wire::{
+    self, Cancelled, Change, KeyPatch, LawInForce, NumberInForce, Outstanding, Renewed,
+    RenewedPermit, SetBy,
 };
-use politely::{Explanation, OperatorNumbers};
 
-use super::names::Number;
+use super::names::{Name, Number};
 use super::permits::Entry;
-use super::report::{error, finite, ms_up};
+use super::report::{error, ms_up};
 use super::wishes::{GivenUp, Wishes};
-use super::{Coordinator, Operated, Settings};
+use super::{Coordinator, Settings};
 use crate::store::{Counters, Store};
 use crate::watch::Worker;
 
@@ -69,6 +69,8 @@ impl Coordinator {
     }
 
     /// Cancels permits, given by their names or by their callers' ids.
+    ///
+    /// An id is known to the coordinator that was called under it, and to no other one.
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
         for name in permits {
@@ -85,6 +87,8 @@ impl Coordinator {
             };
             if cancelled {
                 answer.cancelled.push(name.clone());
+            } else if self.0.limiter.is_shared() && !is_permit(name) {
+                answer.unknown.push(name.clone());
             } else {
                 answer.lost.push(name.clone());
             }
@@ -171,6 +175,11 @@ impl Coordinator {
         if patch.in_flight == Change::To(0) {
             return Err(error("in_flight", "must be at least 1").into());
         }
+        let limits = match &patch.limits {
+            Change::Keep => None,
+            Change::TakeBack => Some(None),
+            Change::To(texts) => Some(Some(declared(texts, "limits")?)),
+        };
         let law = match &patch.law {
             Change::Keep => None,
             Change::TakeBack => Some(LawChoice::Configured),
@@ -210,6 +219,9 @@ impl Coordinator {
             let set = limiter.set_numbers(key, numbers);
             set.map_err(|why| error("key", &why.to_string()))?;
         }
+        if let Some(limits) = limits {
+            limiter.set_limits(key, limits).map_err(full)?;
+        }
         if let Some(ms) = patch.hold_ms {
             let length = Duration::from_millis(ms);
             limiter
@@ -223,7 +235,7 @@ impl Coordinator {
     }
 
     /// Returns an error if changes cannot be kept now.
-    fn refuse_if_in_trouble(&self) -> Result<(), NotSet> {
+    pub(super) fn refuse_if_in_trouble(&self) -> Result<(), NotSet> {
         self.trouble()
             .map_or(Ok(()), |why| Err(NotSet::Refused(why)))
     }
@@ -247,6 +259,9 @@ impl Coordinator {
             law: set.law.and_then(LawChoice::name).map(str::to_owned).into(),
             learn: set.learn.into(),
             crawl_delay_ms: set.crawl_delay_ms.into(),
+            limits: (self.0.limiter.limits(key).ok().flatten())
+                .map(|limits| limits.texts())
+                .into(),
             ..KeyPatch::default()
         }
     }
@@ -254,7 +269,7 @@ impl Coordinator {
     /// Returns the settings in force for a key, and the source of each.
     pub(crate) fn in_force(&self, explained: &Explanation, now: Timestamp) -> wire::InForce {
         let operated = self.0.operated.lock();
-        let (limits, set) = (&operated.settings.config.limits, &operated.patch.crawling);
+        let (limits, set) = (&operated.settings.config.limits, &operated.changes.crawling);
         let profile = match operated.settings.profile.as_str() {
             "api" => Config::api(),
             _ => Config::crawler(),
@@ -353,149 +368,19 @@ impl Coordinator {
     pub(crate) fn kept(&self) -> Option<Counters> {
         self.0.store.as_ref().map(Store::counters)
     }
-
-    /// Returns the settings of all keys without settings of their own.
-    pub(crate) fn config(&self) -> ConfigBody {
-        let operated = self.0.operated.lock();
-        let limits = &operated.settings.config.limits;
-        ConfigBody {
-            crawling: Crawling {
-                rate_per_host: limits.rate_max.is_finite().then_some(limits.rate_max),
-                rate_burst: limits.burst,
-                rate_start: finite(limits.rate_start),
-                in_flight: limits.in_flight,
-            },
-            profile: operated.settings.profile.clone(),
-            law: operated.settings.law.clone(),
-            key: operated.settings.key.as_str().to_owned(),
-            version: operated.version,
-        }
-    }
-
-    /// Changes the settings of all keys.
-    pub(crate) async fn patch_config(&self, patch: &ConfigPatch) -> Result<(), NotSet> {
-        rate_is_sound(patch.crawling.rate_per_host, "crawling.rate_per_host")?;
-        rate_is_sound(patch.crawling.rate_start, "crawling.rate_start")?;
-        burst_is_sound(patch.crawling.rate_burst, "crawling.rate_burst")?;
-        if *patch == ConfigPatch::default() {
-            return Ok(());
-        }
-        self.refuse_if_in_trouble()?;
-        if let Some(cell) = self.0.config_cell.get() {
-            if patch.apply == Apply::New {
-                return Err(error("apply", "\"new\" is not supported with --store").into());
-            }
-            self.change_shared_config(cell, patch).await?;
-        } else {
-            let (all, version) = self.apply(patch)?;
-            self.keep_config(&all, version).await?;
-        }
-        let text = "the configuration was changed";
-        self.0.watch.announce(EventKind::Config, None, text);
-        Ok(())
-    }
-
-    /// Applies `patch`. Returns all changes that operators made so far, and their version.
-    pub(super) fn apply(&self, patch: &ConfigPatch) -> Result<(ConfigPatch, u64), wire::Error> {
-        let mut operated = self.0.operated.lock();
-        let all = after(patch, &operated.patch);
-        let version = operated.version + 1;
-        self.put_to_work(&mut operated, &all, version, patch.apply)?;
-        Ok((all, version))
-    }
-
-    /// Replaces the operators' changes so far with `all`.
-    pub(super) fn replace_config(
-        &self,
-        all: &ConfigPatch,
-        version: u64,
-    ) -> Result<(), wire::Error> {
-        self.put_to_work(&mut self.0.operated.lock(), all, version, Apply::All)
-    }
-
-    /// Returns `before` with `patch` merged into it.
-    ///
-    /// # Errors
-    /// The merged settings are invalid.
-    pub(super) fn merged(
-        &self,
-        patch: &ConfigPatch,
-        before: &ConfigPatch,
-    ) -> Result<ConfigPatch, wire::Error> {
-        let all = after(patch, before);
-        let config = changed(&self.0.operated.lock().began, &all);
-        config.validate().map_err(|wrong| not_sound(&wrong))?;
-        Ok(all)
-    }
-
-    /// Returns the changes that operators made so far.
-    pub(super) fn operated_patch(&self) -> ConfigPatch {
-        self.operated_now().0
-    }
-
-    pub(super) fn operated_now(&self) -> (ConfigPatch, u64) {
-        let operated = self.0.operated.lock();
-        (operated.patch, operated.version)
-    }
-
-    fn put_to_work(
-        &self,
-        operated: &mut Operated,
-        all: &ConfigPatch,
-        version: u64,
-        apply: Apply,
-    ) -> Result<(), wire::Error> {
-        let config = changed(&operated.began, all);
-        config.validate().map_err(|wrong| not_sound(&wrong))?;
-        let set = match apply {
-            Apply::All => self.0.limiter.reconfigure(config.clone()),
-            Apply::New => self.0.limiter.reconfigure_new(config.clone()),
-        };
-        set.map_err(|why| error("apply", &why.to_string()))?;
-        operated.settings.config = config;
-        operated.patch = *all;
-        operated.version = version;
-        Ok(())
-    }
 }
 
-fn after(patch: &ConfigPatch, before: &ConfigPatch) -> ConfigPatch {
-    let (new, old) = (&patch.crawling, &before.crawling);
-    ConfigPatch {
-        crawling: CrawlingPatch {
-            rate_per_host: new.rate_per_host.after(old.rate_per_host),
-            rate_burst: new.rate_burst.after(old.rate_burst),
-            rate_start: new.rate_start.after(old.rate_start),
-            in_flight: new.in_flight.after(old.in_flight),
-        },
-        apply: Apply::All,
-    }
+/// Reads the texts of declared limits. No text means no limit.
+pub(super) fn declared(texts: &[String], field: &str) -> Result<DeclaredLimits, wire::Error> {
+    let wrong = |why: LimitError| error(field, &why.to_string());
+    let limits = texts.iter().map(|text| text.parse::<DeclaredLimit>());
+    let limits = limits.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    DeclaredLimits::new(limits).map_err(wrong)
 }
 
-/// Returns `began` with the changes in `all`.
-fn changed(began: &Config, all: &ConfigPatch) -> Config {
-    let mut config = began.clone();
-    let (limits, set) = (&mut config.limits, &all.crawling);
-    limits.rate_max = set.rate_per_host.set().unwrap_or(limits.rate_max);
-    limits.burst = set.rate_burst.set().unwrap_or(limits.burst);
-    if let (Some(rate), LawConfig::Fixed | LawConfig::Advice(_)) =
-        (set.rate_per_host.set(), &config.law)
-    {
-        // These laws do not raise the rate from the start rate to its bound.
-        limits.rate_start = rate;
-    }
-    limits.rate_start = set.rate_start.set().unwrap_or(limits.rate_start);
-    limits.in_flight = set.in_flight.set().unwrap_or(limits.in_flight);
-    config
-}
-
-fn not_sound(wrong: &InvalidConfig) -> wire::Error {
-    let field = match wrong.name() {
-        "rate_max" => "rate_per_host",
-        "burst" => "rate_burst",
-        name => name,
-    };
-    error(&format!("crawling.{field}"), &wrong.rule())
+/// Returns whether `name` is the signed name of a permit, and not a caller's id.
+fn is_permit(name: &str) -> bool {
+    name.parse::<Name>().is_ok_and(|name| name.mac.is_some())
 }
 
 /// Why a change was not made, or may be lost.
@@ -527,12 +412,12 @@ impl From<wire::Error> for NotSet {
 }
 
 /// Checks a rate against the bounds of the command line.
-fn rate_is_sound(set: Change<f64>, field: &str) -> Result<(), wire::Error> {
+pub(super) fn rate_is_sound(set: Change<f64>, field: &str) -> Result<(), wire::Error> {
     let rule = "must be from 0.000001 to 1,000,000";
     is_within(set, wire::RATE_MIN..=wire::RATE_MAX, field, rule)
 }
 
-fn burst_is_sound(set: Change<f64>, field: &str) -> Result<(), wire::Error> {
+pub(super) fn burst_is_sound(set: Change<f64>, field: &str) -> Result<(), wire::Error> {
     let rule = "must be from 1 to 1,000,000";
     is_within(set, 1.0..=wire::RATE_MAX, field, rule)
 }
@@ -571,6 +456,11 @@ fn words(patch: &KeyPatch) -> String {
     let rate = number(patch.rate, |rate| format!("at most {rate}/s"), "rate");
     let burst = number(patch.burst, |burst| format!("burst {burst}"), "burst");
     words.extend([rate, burst, cap].into_iter().flatten());
+    match &patch.limits {
+        Change::Keep => {}
+        Change::TakeBack => words.push("limits taken back".to_owned()),
+        Change::To(limits) => words.push(format!("limits {}", limits.join("; "))),
+    }
     match &patch.law {
         Change::Keep => {}
         Change::TakeBack => words.push("law taken back".to_owned()),

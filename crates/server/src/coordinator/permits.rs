@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use politely::core::Timestamp;
 use politely::core::key::Key;
+use politely::core::signal::Resource;
 use politely::{Permit, Slot};
 
 use super::answers::{Answered, Answers};
@@ -41,6 +42,8 @@ pub(crate) struct Out {
     pub(crate) interval: Duration,
     /// The number of slots that were granted together, this one included.
     pub(crate) slots: u16,
+    /// The URL that its item named. `None` for several slots, and after a restart.
+    pub(crate) resource: Option<Resource>,
 }
 
 /// The entry of a permit number.

@@ -9,8 +9,8 @@ use politely::core::retry::{Attempt, Next as Decided};
 use politely::core::signal::{
     BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
-use politely::wall_clock;
-use politely::wire::{self, Meaning, Next, Told, ToldAnswer};
+use politely::{UnitCosts, wall_clock};
+use politely_api::wire::{self, Meaning, Next, Told, ToldAnswer};
 
 use super::answers::Answered;
 use super::keep::Aftermath;
@@ -78,15 +78,25 @@ impl Coordinator {
                 out.heard = Some(heard);
                 return Ok(answer);
             }
+            let used = match used(told) {
+                Ok(used) => used,
+                Err(wrong) => {
+                    out.heard = Some(heard);
+                    return Err(wrong);
+                }
+            };
             let (mut body, answered) = *heard;
             body.received(told.bytes);
+            body.settle(&used);
             drop(body);
             let answer = answered.clone().answer(told, now, false);
             self.0.permits.settle(&mut shard, number, answered);
             aftermath.gone.push(number.0);
             return Ok(answer);
         }
-        let report = self.classify(told)?;
+        let mut report = self.classify(told)?;
+        report.used = used(told)?;
+        report.resource = report.resource.or(out.resource);
         let attempt = attempt(told)?;
         let Some(permit) = out.permit.take() else {
             drop(shard);
@@ -105,6 +115,7 @@ impl Coordinator {
             rate: directions.rate,
             hold_until: directions.hold_until,
             url_fault: directions.url_fault,
+            target_after: report.target_after.unwrap_or_default(),
         };
         let answer = answered.clone().answer(told, now, directions.late);
         if let (Some(body), Some(Entry::Out(out))) = (body, shard.get(number)) {
@@ -244,6 +255,7 @@ impl Answered {
             rate: finite(self.rate),
             hold_ms: ms_up(self.hold_until.since(now)),
             url_fault: self.url_fault,
+            target_after_ms: ms_up(self.target_after),
             durable: None,
             error: None,
         }
@@ -284,6 +296,15 @@ fn header_map(told: &Told) -> HeaderMap {
         ))
     });
     headers.collect()
+}
+
+/// Returns the amounts of named units that the request used.
+fn used(told: &Told) -> Result<UnitCosts, wire::Error> {
+    let used = told
+        .used
+        .iter()
+        .map(|(name, amount)| (name.as_str(), *amount));
+    UnitCosts::new(used).map_err(|why| error("used", &why.to_string()))
 }
 
 fn attempt(told: &Told) -> Result<Attempt, wire::Error> {

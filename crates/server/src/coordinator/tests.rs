@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use politely::core::config::Config;
 use politely::core::key::Key;
-use politely::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
 use politely::{Clock, Explanation};
+use politely_api::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
 
 use super::{Aftermath, Coordinator, Settings};
 use crate::watch::Worker;
 
 mod adoption;
+mod bad_pages;
+mod budgets;
 mod crawl_delay;
 mod durable;
 mod given_up;
@@ -42,7 +44,7 @@ fn item(key: &str, id: &str) -> Item {
     Item {
         key: Some(key.to_owned()),
         id: (!id.is_empty()).then(|| id.to_owned()),
-        cost: 1,
+        cost: 1.into(),
         slots: 1,
         ..Item::default()
     }

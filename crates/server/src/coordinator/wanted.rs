@@ -7,8 +7,9 @@ use politely::core::Timestamp;
 use politely::core::gate::HoldReason;
 use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
-use politely::wire::{self, Item};
-use politely::{Ask, CrawlDelay, Reason, Refusal, Turn};
+use politely::core::signal::Resource;
+use politely::{Ask, CrawlDelay, Reason, Refusal, Turn, UnitCosts};
+use politely_api::wire::{self, Cost, Item};
 use smallvec::SmallVec;
 use url::Url;
 
@@ -29,6 +30,8 @@ pub(super) struct Wanted<'a> {
     pub(super) item: u32,
     pub(super) keys: SmallVec<[Key; 1]>,
     pub(super) ask: Ask,
+    /// The URL that the item names.
+    pub(super) resource: Option<Resource>,
     /// Its arrival, which is its place in the queue. `None` if it is assigned when the item starts
     /// to wait.
     pub(super) turn: Option<Turn>,
@@ -61,11 +64,7 @@ impl Coordinator {
         wait: Duration,
     ) -> Result<Wanted<'_>, Quick> {
         let keys = self.keys_of(asked)?;
-        check(
-            asked.cost >= 1 && asked.cost <= 1_000,
-            "cost",
-            "must be from 1 to 1,000",
-        )?;
+        let (cost, units) = costs(&asked.cost)?;
         check(
             asked.slots >= 1 && asked.slots <= wire::SLOTS_MAX,
             "slots",
@@ -73,6 +72,27 @@ impl Coordinator {
         )?;
         check(asked.priority <= 9, "priority", "must be from 0 to 9")?;
         let crawl_delay = crawl_delay(asked)?;
+        let ask = Ask {
+            cost,
+            units,
+            bytes: asked.bytes,
+            ..Ask::default()
+        };
+        for key in &keys {
+            if let Some(limit) = self.0.limiter.never_fits(key, &ask) {
+                let detail = format!(
+                    "is more than the whole limit {limit} of {key}; split the request or raise \
+                     the limit"
+                );
+                return Err(error("cost", &detail).into());
+            }
+        }
+        let now = self.now();
+        let owned = self
+            .0
+            .owners
+            .take(worker.name(), &keys, &self.0.limiter, now);
+        owned.map_err(|too_many| Quick::TooManyKeys(too_many.most))?;
         let patience = asked
             .max_wait_ms
             .map_or(wait, |ms| Duration::from_millis(u64::from(ms)));
@@ -118,11 +138,13 @@ impl Coordinator {
                     asked.slots
                 },
                 horizon: ahead,
-                cost: asked.cost,
+                cost,
                 bytes: asked.bytes,
+                units,
                 crawl_delay,
                 ..Ask::default()
             },
+            resource: asked.url.as_deref().map(Resource::of),
             turn,
             claim,
             patience,
@@ -165,13 +187,13 @@ impl Coordinator {
     }
 
     fn keys_of(&self, asked: &Item) -> Result<SmallVec<[Key; 1]>, Quick> {
+        let mut named = None;
         let first = match (&asked.url, &asked.key) {
             (Some(url), None) => {
                 let url = Url::parse(url).map_err(|why| error("url", &why.to_string()))?;
-                self.0
-                    .key
-                    .key(&url, None, None)
-                    .map_err(|why| error("url", &why.to_string()))?
+                let key = self.0.key.key(&url, None, None);
+                named = Some(url);
+                key.map_err(|why| error("url", &why.to_string()))?
             }
             (None, Some(key)) => Key::parse(key).map_err(|why| error("key", &why.to_string()))?,
             (Some(_), Some(_)) => return Err(error("key", "there is a url as well").into()),
@@ -182,6 +204,7 @@ impl Coordinator {
         for also in &asked.also {
             keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
         }
+        self.apply_rules(named.as_ref(), &mut keys);
         Ok(keys)
     }
 }
@@ -192,13 +215,17 @@ pub(super) enum Quick {
     Granted(Number),
     AskedTwice,
     Cancelled,
+    /// The client would have more keys than this.
+    TooManyKeys(usize),
 }
 
 /// Hashes what an id stands for: the item's keys, cost, bytes and slots. The result is never 0.
 fn fingerprint(asked: &Item, keys: &[Key]) -> u64 {
     let hasher = foldhash::quality::FixedState::default();
     let names: SmallVec<[&str; 2]> = keys.iter().map(Key::as_str).collect();
-    (hasher.hash_one((&names[..], asked.cost, asked.slots, asked.bytes))).max(1)
+    let units: SmallVec<[(&str, u64); 1]> = asked.cost.units().collect();
+    let cost = (asked.cost.requests(), &units[..]);
+    (hasher.hash_one((&names[..], cost, asked.slots, asked.bytes))).max(1)
 }
 
 fn other_item(id: &str) -> wire::Error {
@@ -220,6 +247,23 @@ fn check(holds: bool, field: &str, rule: &str) -> Result<(), Quick> {
     } else {
         Err(error(field, rule).into())
     }
+}
+
+/// Returns the tokens of the rate and the amounts of named units.
+fn costs(cost: &Cost) -> Result<(u16, UnitCosts), Quick> {
+    let requests = cost.requests().filter(|cost| (1..=1_000).contains(cost));
+    let requests = requests.ok_or_else(|| match cost {
+        Cost::Tokens(_) => error("cost", "must be from 1 to 1,000"),
+        Cost::Units(_) => error("cost.requests", "must be from 1 to 1,000"),
+    })?;
+    if cost.units().any(|(name, _)| name == "bytes") {
+        return Err(error("cost.bytes", "give bytes in the field `bytes`").into());
+    }
+    let units = UnitCosts::new(cost.units());
+    Ok((
+        requests,
+        units.map_err(|why| error("cost", &why.to_string()))?,
+    ))
 }
 
 /// Returns the Crawl-delay that the worker read in robots.txt.

@@ -45,6 +45,8 @@ enum State {
     Asked,
     /// No call waits for it. It keeps its place in the queue.
     Left,
+    /// It has a permit that is not in the journal yet.
+    Granting(Number),
     Granted(Number),
     /// Its caller cancelled it. A request that arrives later is not granted.
     Cancelled,
@@ -86,14 +88,14 @@ impl Claim<'_> {
         self.wish
     }
 
-    /// Records the permit of the request. Returns `false` if the caller cancelled the request
-    /// meanwhile.
+    /// Records the permit of the request, which is answered to other calls only after
+    /// [`Wishes::written`]. Returns `false` if the caller cancelled the request meanwhile.
     pub(crate) fn granted(&self, number: Number) -> bool {
         if let Some(known) = self.wishes.shard(self.wish).wishes.get_mut(&self.wish) {
             if known.state == State::Cancelled {
                 return false;
             }
-            known.state = State::Granted(number);
+            known.state = State::Granting(number);
         }
         true
     }
@@ -142,7 +144,7 @@ impl Wishes {
             return match known.state {
                 State::Cancelled => Known::Cancelled,
                 State::Granted(number) => Known::Granted(number),
-                State::Asked => Known::AskedTwice,
+                State::Asked | State::Granting(_) => Known::AskedTwice,
                 State::Left => {
                     known.state = State::Asked;
                     Known::Wanted(claim(), known.turn)
@@ -189,17 +191,30 @@ impl Wishes {
         };
         known.touched = now;
         match std::mem::replace(&mut known.state, State::Cancelled) {
-            State::Granted(number) => GivenUp::Granted(number),
+            State::Granting(number) | State::Granted(number) => GivenUp::Granted(number),
             State::Asked | State::Left => GivenUp::Asked,
             State::Cancelled => GivenUp::Unknown,
         }
+    }
+
+    /// Notes that the permit of the request `wish` is in the journal. Returns `false` if the
+    /// request was cancelled meanwhile.
+    pub(crate) fn written(&self, wish: u64, number: Number) -> bool {
+        let mut shard = self.shard(wish);
+        let Some(known) = shard.wishes.get_mut(&wish) else {
+            return true;
+        };
+        if known.state == State::Granting(number) {
+            known.state = State::Granted(number);
+        }
+        known.state != State::Cancelled
     }
 
     /// Marks the request `wish` as waiting again, after its permit was taken back. It keeps its
     /// place in the queue.
     pub(crate) fn unread(&self, wish: u64) {
         if let Some(known) = self.shard(wish).wishes.get_mut(&wish)
-            && matches!(known.state, State::Granted(_))
+            && matches!(known.state, State::Granting(_) | State::Granted(_))
         {
             known.state = State::Left;
         }
@@ -266,15 +281,51 @@ impl Shard {
         let Some(known) = self.wishes.get_mut(&wish) else {
             return;
         };
-        if known.state == State::Asked {
+        let is_in_use = matches!(known.state, State::Asked | State::Granting(_));
+        if is_in_use {
             known.touched = now;
         }
-        if now.since(known.touched) >= KEPT
-            || (known.state != State::Asked && self.order.len() + 1 >= REMEMBERED)
-        {
+        if now.since(known.touched) >= KEPT || (!is_in_use && self.order.len() + 1 >= REMEMBERED) {
             self.wishes.remove(&wish);
         } else {
             self.order.push_back((known.touched, wish));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a permit was answered to a repeated call before it was in the journal.
+    #[test]
+    fn a_permit_is_answered_after_it_is_written() {
+        let (wishes, now, number) = (Wishes::default(), Timestamp::ZERO, Number(7));
+        let ask = || wishes.ask(1, 9, now, || Turn::LAST);
+        let Known::Wanted(claim, _) = ask() else {
+            panic!("it is new")
+        };
+        assert!(claim.granted(number));
+        drop(claim);
+        assert!(matches!(ask(), Known::AskedTwice) && wishes.granted(1, 9).is_none());
+        assert!(wishes.written(1, number));
+        assert!(matches!(ask(), Known::Granted(of) if of == number));
+        assert_eq!(wishes.granted(1, 9), Some(number));
+    }
+
+    #[test]
+    fn a_request_that_is_cancelled_while_its_permit_is_written_stays_cancelled() {
+        let (wishes, now) = (Wishes::default(), Timestamp::ZERO);
+        let Known::Wanted(claim, _) = wishes.ask(1, 9, now, || Turn::LAST) else {
+            panic!("it is new")
+        };
+        assert!(claim.granted(Number(7)));
+        let given_up = wishes.give_up(1, now, Turn::LAST);
+        assert!(matches!(given_up, GivenUp::Granted(Number(7))));
+        assert!(!wishes.written(1, Number(7)));
+        assert!(matches!(
+            wishes.ask(1, 9, now, || Turn::LAST),
+            Known::Cancelled
+        ));
     }
 }

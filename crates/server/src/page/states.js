@@ -11,6 +11,7 @@ const STATES = {
   pacing: ["pacing", "calm", "M6 1.5a4.5 4.5 0 0 0 0 9z", "The next departure slot is later.", "M6 1.5a4.5 4.5 0 0 1 0 9"],
   full: ["full", "calm", "M2 2h8v8h-8z", "All in-flight slots are taken."],
   bytes: ["bytes", "calm", "M2 6.5h8v3.5h-8z", "The byte budget is in debt.", "M2 6.5v-4.5h8v4.5"],
+  budget: ["budget", "calm", "M2 2h8v2.5h-8z", "A declared limit has no room.", "M2 4.5v5.5h8v-5.5"],
   hold: ["hold", "warn", "M2.5 2h2.5v8h-2.5z M7 2h2.5v8h-2.5z", "Nothing leaves before a time."],
   parked: ["parked", "warn", "M1.5 4.5h9v3h-9z", "The hold is further away than anybody should wait for."],
   breaker: ["breaker", "bad", "M6 1.5l5 9h-10z", "The host is in trouble."],

@@ -22,7 +22,9 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::Watcher;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::frames::Framed;
 use super::outbox::Outbox;
+use super::streams::Streams;
 use crate::api::{Gate, Peer, Wrong};
 use crate::unread::{Granted, Unread};
 
@@ -32,6 +34,9 @@ pub(super) const HEAD_TIME: Duration = Duration::from_secs(10);
 pub(super) const WRITE_TIME: Duration = Duration::from_secs(20);
 /// The time for which an HTTP/2 connection is kept without a call.
 const IDLE_TIME: Duration = Duration::from_mins(2);
+/// The most streams that a peer may reset before their calls begin. Beyond it the connection ends.
+/// A worker with 200 calls, the most at a time, may cancel all of them at once.
+const PENDING_RESETS_MAX: usize = 400;
 /// The most bytes of answers that one HTTP/2 connection may leave unread.
 const UNSENT_MAX: u64 = 16 << 20;
 
@@ -59,26 +64,27 @@ pub(super) async fn serve(
         .header_read_timeout(HEAD_TIME)
         .http2()
         .timer(TokioTimer::new())
+        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
         .keep_alive_interval(Some(HEAD_TIME));
     let heard = Arc::new(AtomicU8::new(Heard::Nothing as u8));
     let outbox = Outbox::new();
+    let streams = Arc::<Streams>::default();
+    let stream = Framed::new(stream, Arc::clone(&streams));
     let peer = Arc::new(Peer::new(address));
     let service = service_fn({
         let (heard, outbox) = (Arc::clone(&heard), Arc::clone(&outbox));
-        let unread = Arc::clone(&unread);
+        let (unread, streams) = (Arc::clone(&unread), Arc::clone(&streams));
         move |request: Request<Incoming>| {
             let (gate, peer) = (Arc::clone(&gate), Arc::clone(&peer));
             let is_http2 = request.version() == Version::HTTP_2;
             let said = if is_http2 { Heard::Http2 } else { Heard::Http1 };
             heard.store(said as u8, Ordering::Relaxed);
-            let outbox = is_http2.then(|| Arc::clone(&outbox));
+            let outbox = is_http2.then(|| (Arc::clone(&outbox), Arc::clone(&streams)));
             let unread = Arc::clone(&unread);
             unread.read();
             async move {
                 let mut response = answer(&gate, &peer, request, outbox).await;
                 let granted = response.extensions_mut().remove::<Granted>();
-                // Over HTTP/2 a caller that gives up resets the stream of its call, and the
-                // connection stays open. So this check applies to HTTP/1 only.
                 if !is_http2 {
                     unread.answered(granted);
                 }
@@ -94,24 +100,26 @@ pub(super) async fn serve(
         done = watcher.watch(connection) => unread.ended(done.is_err()),
         () = abandoned(&heard, &outbox) => {}
     }
+    streams.ended(unread.is_reset());
 }
 
 async fn answer(
     gate: &Gate,
     peer: &Peer,
     request: Request<Incoming>,
-    outbox: Option<Arc<Outbox>>,
+    http2: Option<(Arc<Outbox>, Arc<Streams>)>,
 ) -> Response {
-    let Some(outbox) = outbox else {
+    let Some((outbox, streams)) = http2 else {
         return gate.answer(peer, request).await;
     };
     let open = outbox.open();
-    let response = if outbox.bytes() > UNSENT_MAX {
+    let mut response = if outbox.bytes() > UNSENT_MAX {
         Wrong::busy("too many answers of this connection wait to be read").into_response()
     } else {
         gate.answer(peer, request).await
     };
-    open.follow(response)
+    let granted = response.extensions_mut().remove::<Granted>();
+    open.follow(response, granted.map(|granted| (streams, granted)))
 }
 
 /// Waits until the connection is abandoned. Once an HTTP/1 request has arrived, the time-outs of

@@ -199,7 +199,7 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Found> {
     // is needed.
     let found = check(dir)?;
     let _locked = lock(dir)?;
-    let out = OpenOptions::new().write(true).create_new(true).open(file);
+    let out = crate::private::create_new(file);
     let out = out.map_err(io_of(file))?;
     let mut out = BufWriter::new(out);
     let written = (|| {
@@ -239,7 +239,7 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Found> {
 /// The backup is damaged. The folder is in use, holds a state that works, or cannot be written.
 pub fn restore(dir: &Path, file: &Path) -> Result<Found> {
     let files = read(file)?;
-    fs::create_dir_all(dir).map_err(io_of(dir))?;
+    crate::private::folder(dir).map_err(io_of(dir))?;
     match check(dir) {
         Ok(_) => return Err(ArchiveError::NotEmpty(dir.to_owned())),
         Err(why @ (ArchiveError::InUse(_) | ArchiveError::Io { .. })) => return Err(why),
@@ -249,7 +249,7 @@ pub fn restore(dir: &Path, file: &Path) -> Result<Found> {
     for name in NAMES {
         let old = dir.join(name);
         if old.exists() {
-            fs::create_dir_all(&aside).map_err(io_of(&aside))?;
+            crate::private::folder(&aside).map_err(io_of(&aside))?;
             fs::rename(&old, aside.join(name)).map_err(io_of(&old))?;
         }
     }
@@ -273,7 +273,7 @@ pub fn restore(dir: &Path, file: &Path) -> Result<Found> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let written = File::create(path).and_then(|mut file| {
+    let written = crate::private::create(path).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
@@ -345,7 +345,7 @@ impl Scratch {
             return Err(ArchiveError::NoState(dir.to_owned()));
         }
         let path = dir.join(format!(".check-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(io_of(&path))?;
+        crate::private::folder(&path).map_err(io_of(&path))?;
         Ok(Self(path))
     }
 }

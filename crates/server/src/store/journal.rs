@@ -15,7 +15,7 @@
 //! a live permit takes 17 bytes, for its number and its place in the file.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -283,6 +283,12 @@ impl Journal {
         self.open.lock().file = Arc::new(File::open(&self.path).expect("it is there"));
     }
 
+    /// Blocks all writes until the result is dropped.
+    #[cfg(test)]
+    pub(super) fn block(&self) -> impl Sized + use<'_> {
+        self.open.lock()
+    }
+
     /// Calls fsync for the written records.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.open.lock().file.sync_data()
@@ -357,11 +363,7 @@ impl Open {
             .map(|(&permit, &at)| (at, permit))
             .collect();
         places.sort_unstable();
-        let mut file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(&new)?;
+        let mut file = crate::private::read_append(&new)?;
         file.set_len(0)?;
         file.write_all(HEADER)?;
         let mut len = HEADER.len() as u64;
@@ -420,12 +422,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 /// record. Creates the file if it does not exist.
 fn replay(path: &Path, found: &mut Found) -> Result<(File, u64), OpenError> {
     let io = |why| OpenError::io(path, why);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .open(path)
-        .map_err(io)?;
+    let mut file = crate::private::read_append(path).map_err(io)?;
     let mut reader = Reader::new(BufReader::with_capacity(256 * 1024, &file));
     let header = reader.header().map_err(io)?;
     let mut whole = reader.whole();

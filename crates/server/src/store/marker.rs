@@ -45,7 +45,7 @@ pub(super) fn write(dir: &Path, id: u64) -> Result<(), OpenError> {
         "{FIRST}{id:016x}\nThis file says that politely.redb belongs to this folder. Keep it.\n"
     );
     let write = || {
-        let mut file = File::create(&path)?;
+        let mut file = crate::private::create(&path)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         File::open(dir)?.sync_all()

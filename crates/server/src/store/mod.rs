@@ -182,6 +182,7 @@ impl Store {
         }
         crate::private::folder(dir).map_err(|why| OpenError::io(dir, why))?;
         let is_new = marker::read(dir)?.is_none();
+        crate::private::tighten(dir, !is_new).map_err(|why| OpenError::io(dir, why))?;
         // The database is opened first, because its lock guards the journal too.
         let (tables, start) = Tables::open(dir)?;
         let counts = Arc::new(Counts::default());
@@ -348,6 +349,12 @@ impl Store {
     #[cfg(test)]
     pub(crate) fn fail_journal(&self) {
         self.journal.fail();
+    }
+
+    /// Blocks all writes of the journal until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn block_journal(&self) -> impl Sized + use<'_> {
+        self.journal.block()
     }
 
     /// Makes the thread that commits panic.

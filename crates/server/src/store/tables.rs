@@ -81,7 +81,7 @@ impl Tables {
             let mut builder = Database::builder();
             builder.set_cache_size(CACHE_BYTES);
             if make {
-                builder.create(&file)
+                builder.create_file(crate::private::read_write(&file)?)
             } else {
                 builder.open(&file)
             }

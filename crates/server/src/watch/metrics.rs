@@ -15,6 +15,7 @@ use super::histogram::{Histograms, Split};
 use super::process;
 use super::table::STATES;
 use crate::coordinator::Coordinator;
+use crate::frontier::FrontierService;
 
 /// The number of keys in each ranking of `/metrics`.
 const TOP: usize = 10;
@@ -22,7 +23,7 @@ const TOP: usize = 10;
 static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
 
 /// The help text of each counter and gauge.
-const HELP: [(&str, &str); 39] = [
+const HELP: [(&str, &str); 43] = [
     (
         "politely_build_info",
         "Version and commit of the coordinator; the value is always 1.",
@@ -38,6 +39,10 @@ const HELP: [(&str, &str); 39] = [
     (
         "politely_cells_lost_total",
         "Keys of which the engine lost something.",
+    ),
+    (
+        "politely_client_keys_refused_total",
+        "Items refused because their client had too many keys.",
     ),
     (
         "politely_commit_conflicts_total",
@@ -67,14 +72,23 @@ const HELP: [(&str, &str); 39] = [
         "politely_evicted_total",
         "Keys evicted to stay within the capacity.",
     ),
+    ("politely_frontier_domains", "Domains of a crawl."),
+    (
+        "politely_frontier_pages",
+        "Pages of a crawl, by state: ready, dated, leased or finished.",
+    ),
+    (
+        "politely_frontier_units",
+        "Live units of work of all crawls, each with one owner.",
+    ),
     (
         "politely_granted_at_once_total",
-        "Requested items that were granted without a wait.",
+        "Requested items that their keys granted at the first decision.",
     ),
     ("politely_granted_total", "Permits granted."),
     (
         "politely_hit_ratio",
-        "Share of requested items that were granted without a wait, since the start.",
+        "Share of requested items that their keys granted at the first decision, since the start.",
     ),
     (
         "politely_journal_failures_total",
@@ -183,11 +197,20 @@ pub(crate) fn install() {
 /// thread.
 ///
 /// The series of the process are missing if another recorder was installed before the server.
-pub(crate) fn scrape(coordinator: &Coordinator, commit: &'static str) -> String {
+pub(crate) fn scrape(
+    coordinator: &Coordinator,
+    frontier: Option<&FrontierService>,
+    commit: &'static str,
+) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     describe(&recorder);
     let handle = recorder.handle();
-    ::metrics::with_local_recorder(&recorder, || emit(coordinator, commit));
+    ::metrics::with_local_recorder(&recorder, || {
+        emit(coordinator, commit);
+        if let Some(frontier) = frontier {
+            emit_frontier(frontier);
+        }
+    });
     let mut text = handle.render();
     process::render_cpu(&mut text);
     if let Some((handle, histograms)) = RECORDER.get().and_then(Option::as_ref) {
@@ -211,6 +234,26 @@ fn describe(recorder: &impl Recorder) {
     }
 }
 
+/// Hands the numbers of the frontier to the recorder.
+fn emit_frontier(frontier: &FrontierService) {
+    let crawls = frontier.crawls();
+    ::metrics::gauge!("politely_frontier_units").set(crawls.units as f64);
+    for crawl in crawls.crawls {
+        let name = crawl.crawl;
+        ::metrics::gauge!("politely_frontier_domains", "crawl" => name.clone())
+            .set(crawl.domains as f64);
+        for (state, count) in [
+            ("ready", crawl.ready),
+            ("dated", crawl.dated),
+            ("leased", crawl.leased),
+            ("finished", crawl.finished),
+        ] {
+            ::metrics::gauge!("politely_frontier_pages", "crawl" => name.clone(), "state" => state)
+                .set(count as f64);
+        }
+    }
+}
+
 /// Hands the totals and the present state to the recorder.
 fn emit(coordinator: &Coordinator, commit: &'static str) {
     let (limiter, watch) = (coordinator.limiter(), coordinator.watch());
@@ -230,6 +273,7 @@ fn emit(coordinator: &Coordinator, commit: &'static str) {
         ::metrics::counter!("politely_state_failures_total").absolute(kept.failures);
         ::metrics::counter!("politely_journal_failures_total").absolute(kept.journal_failures);
     }
+    ::metrics::counter!("politely_client_keys_refused_total").absolute(coordinator.refused_keys());
     let (at_once, requested) = coordinator.hits();
     ::metrics::counter!("politely_granted_at_once_total").absolute(at_once);
     ::metrics::counter!("politely_requested_total").absolute(requested);

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::signal::Report;
-use politely::wire::{Decision, Event, EventKind, KeyState, Point};
 use politely::{Directions, Limiter, Stats};
+use politely_api::wire::{Decision, Event, EventKind, KeyState, Point};
 use tokio::sync::broadcast;
 
 pub(crate) use metrics::{install, scrape};

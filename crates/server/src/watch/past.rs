@@ -12,7 +12,7 @@ use politely::core::Timestamp;
 use politely::core::control::Latency;
 use politely::core::key::Key;
 use politely::core::signal::{Report, Signal};
-use politely::wire::{Decision, Point};
+use politely_api::wire::{Decision, Point};
 
 use super::table::largest;
 

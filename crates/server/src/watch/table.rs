@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
 use politely::{Explanation, Limiter, Reason};
+use politely_api::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
 
 use crate::coordinator::{finite, ms_up};
 
@@ -34,11 +34,12 @@ pub(crate) struct Glance {
 }
 
 /// All states of keys, with their names in metrics.
-pub(super) const STATES: [(KeyState, &str); 9] = [
+pub(super) const STATES: [(KeyState, &str); 10] = [
     (KeyState::Ready, "ready"),
     (KeyState::Pacing, "pacing"),
     (KeyState::Full, "full"),
     (KeyState::Bytes, "bytes"),
+    (KeyState::Budget, "budget"),
     (KeyState::Hold, "hold"),
     (KeyState::Parked, "parked"),
     (KeyState::Breaker, "breaker"),
@@ -72,6 +73,7 @@ pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Ti
         Some(Reason::Pace) => KeyState::Pacing,
         Some(Reason::InFlight) => KeyState::Full,
         Some(Reason::Bytes) => KeyState::Bytes,
+        Some(Reason::Budget) => KeyState::Budget,
         Some(Reason::Hold(_)) => KeyState::Hold,
         Some(Reason::Parked(_)) => KeyState::Parked,
         Some(Reason::Breaker) => KeyState::Breaker,

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use politely::core::Timestamp;
 use politely::core::signal::Signal;
-use politely::wire::WorkerStats;
+use politely_api::wire::WorkerStats;
 
 /// The most workers whose counts are kept.
 ///

@@ -113,6 +113,8 @@ async fn other_machines_need_a_token_and_a_token_is_a_secret() {
                 bind,
                 token,
                 certificate: None,
+                frontier: None,
+                grpc: None,
                 commit: "unknown",
             },
         )
@@ -142,6 +144,8 @@ async fn a_certificate_that_cannot_be_used_is_named() {
         bind: "127.0.0.1:0".parse().unwrap(),
         token: None,
         certificate: Some(certificate),
+        frontier: None,
+        grpc: None,
         commit: "unknown",
     };
     let wrong = Server::bind(coordinator, options)

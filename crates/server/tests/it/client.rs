@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use politely_server::{Caps, Coordinator, Options, Reload, Server, Settings, Token, Tokens};
+use politely_server::{
+    Caps, Coordinator, FrontierService, Options, Reload, Server, Settings, Token, Tokens,
+};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -24,10 +26,22 @@ pub(crate) async fn serve(settings: Settings, token: Option<&str>) -> Served {
 
 /// Serves `coordinator` to callers with one of `tokens`, under `caps`.
 pub(crate) async fn start(coordinator: Coordinator, token: Option<Tokens>, caps: Caps) -> Served {
+    start_with(coordinator, token, caps, None).await
+}
+
+/// As [`start`], with a frontier.
+pub(crate) async fn start_with(
+    coordinator: Coordinator,
+    token: Option<Tokens>,
+    caps: Caps,
+    frontier: Option<FrontierService>,
+) -> Served {
     let options = Options {
         bind: "127.0.0.1:0".parse().unwrap(),
         token,
         certificate: None,
+        frontier,
+        grpc: None,
         commit: "unknown",
     };
     let server = Server::bind(coordinator.clone(), options).await.unwrap();

@@ -16,6 +16,8 @@ async fn operators_numbers_holds_and_the_configuration_outlive_a_restart() {
             bind: "127.0.0.1:0".parse().unwrap(),
             token: None,
             certificate: None,
+            frontier: None,
+            grpc: None,
             commit: "unknown",
         };
         let server = Server::bind(coordinator.clone(), options).await.unwrap();

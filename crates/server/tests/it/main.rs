@@ -5,6 +5,7 @@ mod bad_input;
 mod calls;
 mod client;
 mod ends;
+mod frontier;
 mod hang_up;
 mod roles;
 mod strangers;

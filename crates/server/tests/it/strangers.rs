@@ -177,6 +177,70 @@ async fn a_client_waits_for_no_more_items_than_its_cap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_creates_no_more_keys_than_its_cap() {
+    let caps = Caps {
+        client_keys: 3,
+        ..Caps::default()
+    };
+    let coordinator = Coordinator::new(Settings::default()).unwrap();
+    let served = start(coordinator, None, caps).await;
+    let ask = |call: &str, body: Value| {
+        let (path, body) = (format!("/api/v1/{call}"), body.to_string());
+        let served = &served;
+        async move { served.call(Method::POST, &path, &body).await }
+    };
+    let items = |names: &[&str]| {
+        names
+            .iter()
+            .map(|key| json!({"key": key}))
+            .collect::<Vec<_>>()
+    };
+    let body = json!({"client": "w", "items": items(&["a.example", "b.example"])});
+    assert_eq!(ask("acquire", body).await.0, 200);
+    // The keys of `also` count too.
+    let both = json!([{"key": "c.example", "also": ["custom/x"]}]);
+    let (status, said) = ask("acquire", json!({"client": "w", "items": both})).await;
+    assert_eq!(status, 429, "{said}");
+    let detail = said["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("\"w\" would have more than 3 keys") && detail.contains("--client-keys"),
+        "{said}"
+    );
+    // In a batch, the items of known keys are answered as usual.
+    let body = json!({"client": "w", "items": items(&["a.example", "c.example", "d.example"])});
+    let (status, said) = ask("acquire", body).await;
+    assert_eq!(
+        (status.as_u16(), &said["items"][2]["code"]),
+        (200, &json!("full")),
+        "{said}"
+    );
+    assert_ne!(said["items"][1]["code"], "full", "{said}");
+    // A report counts even if the acquire requests of the same call are refused.
+    let report = json!([{"permit": "1", "status": 200}]);
+    let body = json!({"client": "w", "report": report, "acquire": items(&["e.example"])});
+    let (status, said) = ask("exchange", body).await;
+    assert_eq!(
+        (status.as_u16(), &said["acquire"][0]["code"]),
+        (200, &json!("full")),
+        "{said}"
+    );
+    let body = json!({"client": "w", "acquire": items(&["e.example"])});
+    assert_eq!(ask("exchange", body).await.0, 429);
+    let body = json!({"client": "other", "items": items(&["e.example"])});
+    assert_eq!(
+        ask("acquire", body).await.0,
+        200,
+        "other clients are not affected"
+    );
+    let metrics = served.get("/metrics").await.to_string();
+    assert!(
+        metrics.contains("politely_client_keys_refused_total"),
+        "{metrics}"
+    );
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_header_is_refused() {
     let served = serve(Settings::default(), None).await;
     let host = "Host: localhost\r\n";

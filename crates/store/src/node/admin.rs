@@ -47,6 +47,17 @@ impl Node {
         self.table.keys()
     }
 
+    /// Returns whether `key` is in memory.
+    pub fn knows(&self, key: &Key) -> bool {
+        self.table.id_of(key).is_some()
+    }
+
+    /// Drops the keys for which `may_go` returns true, if memory holds nothing of them that the
+    /// engine does not hold. Their cells stay in the engine.
+    pub fn drop_idle(&mut self, may_go: &mut dyn FnMut(&Key) -> bool) {
+        self.table.drop_idle_where(may_go, usize::MAX);
+    }
+
     /// Returns the number of keys in memory.
     pub fn keys_len(&self) -> usize {
         self.table.len()
@@ -72,7 +83,12 @@ impl Node {
         self.context.config.lease
     }
 
-    /// Sets the limits of all keys.
+    /// Returns the configuration of all keys.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.context.config)
+    }
+
+    /// Sets the configuration of all keys.
     pub fn set_config(&mut self, config: Arc<Config>, local: Timestamp) {
         self.context.config = config;
         self.table.change_all(|replica| replica.retry_at(local));

@@ -28,6 +28,8 @@ pub struct Grant {
     pub lasts: Duration,
     /// The refund of the first request if it is not sent.
     pub unused: Unused,
+    /// The key could not grant it when it was first asked. A wait for the engine does not count.
+    pub has_waited: bool,
 }
 
 /// The answer to one caller.
@@ -109,6 +111,7 @@ impl Node {
             rate: grant.rate,
             lasts: safe_length(self.context.config.lease).saturating_sub(late),
             unused: grant.unused,
+            has_waited: pending.has_waited,
         };
         let reply = Reply {
             ticket: pending.ticket,

@@ -66,11 +66,17 @@ impl ReplicaTable {
 
     /// Drops up to `count` replicas that hold nothing the engine does not hold.
     pub(super) fn drop_idle(&mut self, count: usize) {
+        self.drop_idle_where(&mut |_| true, count);
+    }
+
+    /// Drops up to `count` of the replicas for which `may_go` returns true, as
+    /// [`ReplicaTable::drop_idle`] does.
+    pub(super) fn drop_idle_where(&mut self, may_go: &mut dyn FnMut(&Key) -> bool, count: usize) {
         let is_idle = |id: &usize| self.slots[*id].as_ref().is_none_or(Replica::is_idle);
         let idle: Vec<Key> = self
             .by_key
             .iter()
-            .filter(|(_, id)| is_idle(id))
+            .filter(|(key, id)| may_go(key) && is_idle(id))
             .map(|(key, _)| key.clone())
             .take(count)
             .collect();

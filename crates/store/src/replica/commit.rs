@@ -43,6 +43,8 @@ pub(crate) struct PendingGrant {
     pub(crate) ticket: Ticket,
     pub(crate) waiter: Waiter,
     pub(crate) grant: Grant,
+    /// The key did not grant it at the first decision.
+    pub(crate) has_waited: bool,
     /// The local start time as known when the grant was made. Shared time may be put back until the
     /// grant is delivered.
     pub(crate) starts: Timestamp,

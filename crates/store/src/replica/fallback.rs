@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::config::Config;
+use politely_core::config::{Cohorts, Config};
 use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::{Ask, Decision, HORIZON, Host};
 
@@ -30,6 +30,8 @@ pub const LASTS: Duration = Duration::from_mins(1);
 pub(super) struct FallbackShare {
     pub(super) host: Host,
     config: Config,
+    /// Requests that the share granted. They are added to the engine's state afterwards.
+    granted: u64,
 }
 
 impl FallbackShare {
@@ -45,6 +47,8 @@ impl FallbackShare {
         }
         let mut config = Config::clone(&context.config);
         let rate = explained.rate / all as f64;
+        config.limits = *host.limits(&context.config);
+        config.cohorts = Cohorts::default();
         config.limits.rate_max = rate;
         config.limits.rate_start = config.limits.rate_start.min(rate);
         config.limits.burst = 1.0;
@@ -55,7 +59,12 @@ impl FallbackShare {
         host.ids_from(LeaseId((later << 32) | ((rank as u64 + 1) << 20)));
         let turn = Rate::per_second(explained.rate).interval() * rank as u32;
         host.resume_after(now, now + HORIZON + turn, &config);
-        Some(Self { host, config })
+        config.declared = context.config.declared.share(all_slots);
+        Some(Self {
+            host,
+            config,
+            granted: 0,
+        })
     }
 
     /// Applies an event to the share.
@@ -70,7 +79,11 @@ impl FallbackShare {
             horizon: Duration::ZERO,
             ..ask
         };
-        self.host.request(now, ask, &self.config)
+        let decision = self.host.request(now, ask, &self.config);
+        if let Decision::Granted(grant) = decision {
+            self.granted += u64::from(grant.unused.cost);
+        }
+        decision
     }
 
     /// Returns the state at `now`, when the engine is available again.
@@ -112,11 +125,15 @@ impl Replica {
                         ticket,
                         waiter,
                         grant,
+                        has_waited: self.queue.has_waited(ticket),
                         starts: context.clock.local(grant.start),
                         unconfirmed_since: None,
                     }));
                 }
-                Decision::Wait(wait) => return context.clock.local(wait.at),
+                Decision::Wait(wait) => {
+                    self.queue.note_wait();
+                    return context.clock.local(wait.at);
+                }
             }
         }
         Timestamp::NEVER
@@ -125,9 +142,12 @@ impl Replica {
     /// Ends the share, since the engine is available again. Its state becomes a pending event.
     pub(super) fn end_fallback(&mut self, context: &NodeContext, local: Timestamp) {
         if let Some(share) = self.fallback.take() {
-            let host = share.into_host(self.known.now(context, local));
-            let join = Event::Join(Box::new(host));
-            self.pending.extend(local, std::iter::once(join));
+            let granted = share.granted;
+            let mut host = share.into_host(self.known.now(context, local));
+            // A join keeps the larger of two charges, but the shares of all nodes add up.
+            host.forget_spent();
+            let events = [Event::Join(Box::new(host)), Event::Charge(granted)];
+            self.pending.extend(local, events.into_iter());
             self.timers.set(Timer::Flush, local);
             self.pending.rebuild(&self.known, context);
         }

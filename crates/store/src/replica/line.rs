@@ -119,9 +119,10 @@ impl Replica {
         granted
     }
 
-    /// Refuses the callers that want an answer now, or asks for a read if the known state is too
-    /// old.
+    /// Notes that the callers wait. Refuses those that want an answer now, or asks for a read if
+    /// the known state is too old.
     fn refuse_impatient(&mut self, replies: &mut Vec<WaiterReply>, wait: Wait, local: Timestamp) {
+        self.queue.note_wait();
         let heard_at = self.known.heard_at;
         if heard_at.is_none_or(|heard_at| local.since(heard_at) >= LATELY) {
             self.queue.needs_read = self.queue.wants_answer();
@@ -180,6 +181,7 @@ impl Replica {
                         ticket,
                         waiter,
                         grant,
+                        has_waited: self.queue.has_waited(ticket),
                         starts: context.clock.local(grant.start),
                         unconfirmed_since,
                     });

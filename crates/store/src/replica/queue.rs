@@ -21,6 +21,10 @@ pub(crate) struct Waiter {
 #[derive(Default)]
 pub(super) struct WaitQueue {
     waiters: BTreeMap<(Arrival, Ticket), Waiter>,
+    /// The highest ticket so far.
+    last: Ticket,
+    /// The callers with this ticket or a lower one were in the queue when the key had to wait.
+    waited: Ticket,
     /// Whether a caller wants an answer and the known state is too old to give one.
     pub(super) needs_read: bool,
     /// The local time since when the nodes before this one in line could have been served.
@@ -41,6 +45,7 @@ impl WaitQueue {
     /// Adds a caller. Returns whether it is the first.
     pub(super) fn insert(&mut self, arrival: Arrival, ticket: Ticket, waiter: Waiter) -> bool {
         self.waiters.insert((arrival, ticket), waiter);
+        self.last = self.last.max(ticket);
         let first = self.waiters.first_key_value();
         first.is_some_and(|((_, first), _)| *first == ticket)
     }
@@ -63,6 +68,16 @@ impl WaitQueue {
     pub(super) fn first(&self) -> Option<((Arrival, Ticket), Waiter)> {
         let first = self.waiters.first_key_value();
         first.map(|(place, waiter)| (*place, *waiter))
+    }
+
+    /// Notes that the key grants nothing to the callers in the queue now.
+    pub(super) fn note_wait(&mut self) {
+        self.waited = self.last;
+    }
+
+    /// Returns whether the caller was in the queue when the key had to wait.
+    pub(super) const fn has_waited(&self, ticket: Ticket) -> bool {
+        ticket <= self.waited
     }
 
     pub(super) fn pop_first(&mut self) {

@@ -17,6 +17,15 @@ POLITELY_PATIENCE      seconds to wait for a parked host before its requests are
 
 A request's ``meta["politely_key"]`` names its key if the URL must not decide.
 
+**Several processes, one crawl.** With a coordinator that has a frontier (``politely serve
+--frontier DIR``), processes share the queue of the crawl. Each page is visited once:
+
+>>> SCHEDULER = "politely.scrapy.FrontierScheduler"
+>>> POLITELY_CRAWL = "news"
+
+POLITELY_UNIT_PAGES (default 10) is the most pages of a host that a process takes at once.
+POLITELY_LEASE (default 120) is the seconds after which the pages of a killed process return.
+
 **Why not only a middleware.** A request that waits in a downloader middleware occupies one of
 Scrapy's CONCURRENT_REQUESTS. Sixteen requests to one slow host would stop the crawl of all other
 hosts, and a higher number only moves the limit. Therefore requests wait in the scheduler, where
@@ -32,5 +41,6 @@ of all hosts together.
 from politely.scrapy.addon import Politely
 from politely.scrapy.middleware import PolitelyMiddleware
 from politely.scrapy.queue import PermitFirstQueue
+from politely.scrapy.scheduler import FrontierScheduler
 
-__all__ = ["PermitFirstQueue", "Politely", "PolitelyMiddleware"]
+__all__ = ["FrontierScheduler", "PermitFirstQueue", "Politely", "PolitelyMiddleware"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
 
 from politely.scrapy.middleware import PolitelyMiddleware
 from politely.scrapy.queue import PermitFirstQueue
 from politely.scrapy.robots import TellingRobotParser
+from politely.scrapy.scheduler import FrontierScheduler
 
 
 class Politely:
@@ -16,6 +18,9 @@ class Politely:
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
+        scheduler = load_object(settings["SCHEDULER"])
+        if issubclass(scheduler, FrontierScheduler):
+            scheduler.crawl_of(settings)  # Scrapy hides errors of a scheduler
         middlewares = settings.getdict("DOWNLOADER_MIDDLEWARES")
         # Next to the network, the middleware sees the requests and responses as they are sent and
         # received: before caches, redirects and retries.

@@ -20,6 +20,7 @@ from politely.errors import BadCall, PolitelyError, Refused
 from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
 from politely.scrapy.desk import KEY, Desk
 from politely.scrapy.queue import NOT_BEFORE
+from politely.targets import partial
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -30,6 +31,10 @@ ATTEMPTS = "politely_attempts"
 """Field of a request's meta: how often it was sent before, and how many of these attempts were
 refused.
 """
+
+
+NOT_SENT = "politely_not_sent"
+"""Field of a request's meta: true if the host is parked, so that the page may be visited later."""
 
 
 class PolitelyMiddleware:
@@ -59,6 +64,7 @@ class PolitelyMiddleware:
             permit = self._desk.claim(request) or await self._acquire(request)
         except (Refused, BadCall) as why:
             self._count("not_sent")
+            request.meta[NOT_SENT] = isinstance(why, Refused)
             raise IgnoreRequest(f"politely: {why}") from why
         permit.attempts = Attempts(request.method, *request.meta.get(ATTEMPTS, (1, 0)))
         now = time.monotonic()
@@ -83,7 +89,14 @@ class PolitelyMiddleware:
             "latency": latency,
             "bytes": len(response.body),
         }
-        return await self._heard(request, permit, outcome) or response
+        again = await self._heard(request, permit, outcome)
+        if again is not None:
+            return again
+        content_range = headers.get("Content-Range")
+        if part := partial(response.status, content_range, "Range" in request.headers):
+            self._count("partial")
+            raise IgnoreRequest(f"politely: {part}")
+        return response
 
     async def process_exception(self, request: Request, exception: Exception) -> Request | None:
         permit, sent = self._under_way.pop(request, (None, 0.0))
@@ -122,6 +135,9 @@ class PolitelyMiddleware:
             log.warning("%s: not reported: %s", request.url, why)
             return None
         self._count(f"next/{next.what}")
+        if next.target_after:
+            # Scrapy's redirect has a copy of this meta.
+            request.meta[NOT_BEFORE] = time.monotonic() + next.target_after
         if next.what == "give_up":
             request.meta["dont_retry"] = True
             return None

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use politely::wire::SortBy;
+use politely_api::wire::SortBy;
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};

@@ -1,6 +1,6 @@
 //! The view of one key: its numbers, its history and its decisions.
 
-use politely::wire::{KeyDetail, KeyPatch, Point};
+use politely_api::wire::{KeyDetail, KeyPatch, Point};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;

@@ -1,6 +1,6 @@
 //! The table of keys, with as many columns and rows as fit.
 
-use politely::wire::KeyRow;
+use politely_api::wire::KeyRow;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::text::Line;

@@ -1,4 +1,4 @@
-use politely::wire::{
+use politely_api::wire::{
     Change, Decision, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, Learned,
     Outstanding, Point,
 };
@@ -8,7 +8,7 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 
-use super::super::client::Fault;
+use super::super::fault::Fault;
 use super::super::poll::{Seen, Shown};
 use super::super::state::Event;
 use super::*;
@@ -265,6 +265,7 @@ fn detail() -> KeyDetail {
             ..KeyPatch::default()
         },
         in_force: InForce::default(),
+        budgets: Vec::new(),
         learned: Learned::default(),
         // Ten seconds without a point: the key had no requests.
         history: vec![

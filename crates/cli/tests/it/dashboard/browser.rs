@@ -10,7 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 
 use super::coordinator::Coordinator;
-use crate::servers::process::{Server, tool};
+use politely_testkit::process::{Server, tool};
 
 /// Longest wait for the browser. A loaded machine starts Chromium in some seconds.
 const PATIENCE: Duration = Duration::from_mins(1);

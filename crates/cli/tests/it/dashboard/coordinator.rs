@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::run::write_secret;
-use crate::servers::process::Server;
+use politely_testkit::process::Server;
 
 /// The real binary, which is stopped when this value is dropped.
 pub(super) struct Coordinator {

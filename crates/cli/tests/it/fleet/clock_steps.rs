@@ -15,7 +15,7 @@ use politely::Clock;
 use politely::core::Timestamp;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
-use politely::wire::{Acquired, Answer};
+use politely_api::wire::{Acquired, Answer};
 use politely_server::store::Store;
 use politely_server::{Coordinator, Options, Server, Settings};
 use serde_json::{Value, json};
@@ -99,6 +99,8 @@ fn an_hour_ahead(state: &Path, f: impl FnOnce(&dyn Fn(&str, Value) -> Value)) {
         bind: "127.0.0.1:0".parse().expect("an address"),
         token: None,
         certificate: None,
+        frontier: None,
+        grpc: None,
         commit: "unknown",
     };
     let server = runtime.block_on(Server::bind(coordinator, options));

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use politely::wire::{Acquired, Answer, Cancelled, KeyDetail, KeyState, Renewed, Reported};
+use politely_api::wire::{Acquired, Answer, Cancelled, KeyDetail, KeyState, Renewed, Reported};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use super::notes::{self, Note, What};
 use super::verdict::{Numbers, demand_permits_differ};
 use super::{Fleet, Language, PATIENCE, Worker, open_hosts};
 use crate::run::politely;
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 const NUMBERS: Numbers = Numbers {
     rate: 4.0,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use politely::core::Rng;
-use politely::wire::{Acquired, Answer, Reported};
+use politely_api::wire::{Acquired, Answer, Reported};
 use politely_target::{Headers, LimitSpec, RetryAfter, Signals};
 use serde_json::json;
 

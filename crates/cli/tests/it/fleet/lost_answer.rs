@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use politely::wire::{Answer, Exchange, Exchanged};
+use politely_api::wire::{Answer, Exchange, Exchanged};
 
 use super::http::Http;
 use super::notes::What;

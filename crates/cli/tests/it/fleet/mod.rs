@@ -31,10 +31,10 @@ use std::time::{Duration, Instant};
 use politely_target::{HostSpec, LimitSpec, Record, Service, Target, Town};
 use serde_json::Value;
 
-use crate::servers::process::Server;
-use crate::servers::repository;
 use http::Http;
 use notes::{Note, What};
+use politely_testkit::process::Server;
+use politely_testkit::repository;
 use worker::{Freeze, Orders};
 
 /// Longest wait for an event that must come, on a loaded machine.

@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use politely::wire::{Answer, ErrorKind, Exchange, Exchanged, Grant, Item, Kind, Next, Told, Want};
+use politely_api::wire::{
+    Answer, ErrorKind, Exchange, Exchanged, Grant, Item, Kind, Next, Told, Want,
+};
 use serde::{Deserialize, Serialize};
 
 use super::http::Http;

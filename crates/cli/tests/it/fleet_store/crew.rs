@@ -11,7 +11,7 @@ use politely_target::{HostSpec, Record, Target, Town};
 use tokio::runtime::Runtime;
 
 use crate::fleet::{ALONE, verdict::Numbers};
-use crate::servers::process::Server;
+use politely_testkit::process::Server;
 
 /// Longest wait for an event that must come, on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(2);

@@ -2,7 +2,7 @@
 
 use super::crew::{Crew, fixed, same};
 use crate::fleet::{open_hosts, verdict::Numbers};
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 const NUMBERS: Numbers = Numbers {
     rate: 3.0,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::crew::{Crew, fixed, same};
 use super::proxy::Proxy;
 use crate::fleet::{open_hosts, verdict::Numbers};
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 const NUMBERS: Numbers = Numbers {
     rate: 4.0,
@@ -77,7 +77,7 @@ pub(super) fn replica_by(master: &RedisServer, way: SocketAddr) -> RedisServer {
     let (ip, port) = (way.ip(), way.port());
     let replica = RedisServer::start(&format!("replicaof {ip} {port}\n"));
     replica.wait_for_info("master_link_status:up");
-    crate::servers::redis::wait_for("it acknowledges", || {
+    politely_testkit::redis::wait_for("it acknowledges", || {
         master.cli(&["wait", "1", "100"]) == "1"
     });
     replica

@@ -6,7 +6,7 @@ use politely::core::Rng;
 
 use super::crew::{Crew, fixed, same};
 use crate::fleet::{open_hosts, verdict::Numbers};
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 /// Number of kills, unless `POLITELY_TEST_KILLS` sets another one for a long run.
 const KILLS: u64 = 40;

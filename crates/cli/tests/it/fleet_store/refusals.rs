@@ -5,7 +5,7 @@ use politely_target::{Headers, HostSpec, Kind, LimitSpec, RetryAfter, Service, S
 
 use super::crew::{Crew, same};
 use super::proxy::Proxy;
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 const IN_FLIGHT: usize = 8;
 /// The host serves all requests, refuses them between these two times, and serves them again. Its

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use crate::fleet::ALONE;
 use crate::run::{politely, run};
-use crate::servers::redis::RedisServer;
-use crate::servers::{RealHost, RealTown, Set, Truth};
+use politely_testkit::redis::RedisServer;
+use politely_testkit::{RealHost, RealTown, Set, Truth};
 
 /// The period for which the use of a limit is measured, in seconds since the host's first request.
 /// The processes have learned the limits by then.

@@ -7,7 +7,7 @@ use super::crew::{Crew, fixed};
 use super::failover::replica_by;
 use super::proxy::Proxy;
 use crate::fleet::{open_hosts, verdict::Numbers};
-use crate::servers::redis::RedisServer;
+use politely_testkit::redis::RedisServer;
 
 const NUMBERS: Numbers = Numbers {
     rate: 3.0,

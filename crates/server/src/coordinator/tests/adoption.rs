@@ -2,7 +2,7 @@
 //! the engine's thread has its own clock.
 
 use politely::cells::Memory;
-use politely::shared::Away;
+use politely::store::Away;
 
 use super::*;
 

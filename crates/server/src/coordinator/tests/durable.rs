@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use politely::wire::{Change, ConfigPatch, CrawlingPatch};
+use politely_api::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
 use super::*;
@@ -19,6 +19,16 @@ fn settings() -> Settings {
 fn resumed(dir: &std::path::Path) -> Coordinator {
     let (store, kept) = Store::open(dir).unwrap();
     Coordinator::resume(settings(), store, kept).unwrap()
+}
+
+/// Returns a copy of the folder, as a kill -9 would leave it: nothing is written later.
+fn copied(dir: &std::path::Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(dir).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    copy
 }
 
 fn rate(rate: f64) -> KeyPatch {
@@ -59,12 +69,7 @@ async fn changes_at_the_same_time_are_kept_in_the_order_they_were_made() {
             change.await.unwrap();
         }
         let (set, config) = (coordinator.numbers(&key), coordinator.config());
-        // The copy is what a kill -9 would leave: nothing is written later.
-        let copy = tempfile::tempdir().unwrap();
-        for file in std::fs::read_dir(dir.path()).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
-        }
+        let copy = copied(dir.path());
         let after = resumed(copy.path());
         assert_eq!(after.numbers(&key), set, "round {round}");
         assert_eq!(after.config().crawling, config.crawling, "round {round}");
@@ -166,4 +171,125 @@ async fn a_permit_that_cannot_be_written_down_is_not_granted() {
     assert!(reason.contains("disk"), "{reason}");
     let in_flight = coordinator.explain(&long).unwrap().in_flight.0;
     assert_eq!(in_flight, 2, "the slot of the third came back");
+}
+
+/// Regression: a call that was repeated while the first one wrote its permit got that permit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_call_gets_no_permit_before_the_journal_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = resumed(dir.path());
+    let worker = coordinator.worker("w");
+    let journal = coordinator.0.store.as_ref().unwrap().block_journal();
+    let first = tokio::spawn({
+        let (coordinator, worker) = (coordinator.clone(), Arc::clone(&worker));
+        async move {
+            coordinator
+                .one(&worker, item("h.example", "1"), AT_ONCE)
+                .await
+        }
+    });
+    while coordinator.live() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let again = || coordinator.one(&worker, item("h.example", "1"), AT_ONCE);
+    let (_, reason, _) = again().await.wait();
+    assert_eq!(reason, "asked already");
+    drop(journal);
+    let granted = first.await.unwrap().granted();
+    assert_eq!(again().await.granted().permit, granted.permit);
+}
+
+/// A permit that is cancelled while the journal records it does not come back after a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_that_is_cancelled_while_it_is_written_stays_cancelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = resumed(dir.path());
+    let worker = coordinator.worker("w");
+    let journal = coordinator.0.store.as_ref().unwrap().block_journal();
+    let first = tokio::spawn({
+        let (coordinator, worker) = (coordinator.clone(), Arc::clone(&worker));
+        async move {
+            coordinator
+                .one(&worker, item("h.example", "1"), AT_ONCE)
+                .await
+        }
+    });
+    while coordinator.live() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let cancelling = tokio::task::spawn_blocking({
+        let (coordinator, worker) = (coordinator.clone(), Arc::clone(&worker));
+        move || coordinator.cancel(&worker, &["1".to_owned()], false)
+    });
+    while coordinator.live() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(journal);
+    assert_eq!(cancelling.await.unwrap().cancelled, ["1"]);
+    first.await.unwrap();
+    assert!(coordinator.save().await);
+    drop(coordinator);
+    let after = resumed(dir.path());
+    assert_eq!(
+        (
+            after.live(),
+            after.explain("h.example").unwrap().in_flight.0
+        ),
+        (0, 0)
+    );
+}
+
+fn for_new_keys(rate: f64) -> ConfigPatch {
+    ConfigPatch {
+        crawling: CrawlingPatch {
+            rate_per_host: Change::To(rate),
+            ..CrawlingPatch::default()
+        },
+        apply: Apply::New,
+    }
+}
+
+/// Regression: after a restart a change for new keys applied to all keys.
+#[tokio::test]
+async fn a_change_for_new_keys_outlives_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = resumed(dir.path());
+    let worker = coordinator.worker("w");
+    // The keys have a permit that is out, a reported permit, and a setting.
+    let out = coordinator.one(&worker, item("out.example", ""), AT_ONCE);
+    out.await.granted();
+    let reported = coordinator.one(&worker, item("told.example", ""), AT_ONCE);
+    coordinator.tell(&worker, &told(&reported.await.granted()));
+    let held = KeyPatch {
+        hold_ms: Some(1),
+        ..KeyPatch::default()
+    };
+    let set = Key::parse("set.example").unwrap();
+    coordinator.patch_key(&set, &held).await.unwrap();
+    coordinator.patch_config(&for_new_keys(50.0)).await.unwrap();
+    let second = coordinator.one(&worker, item("second.example", ""), AT_ONCE);
+    second.await.granted();
+    coordinator.patch_config(&for_new_keys(20.0)).await.unwrap();
+    let third = Key::parse("third.example").unwrap();
+    coordinator.patch_key(&third, &held).await.unwrap();
+    let rates = |coordinator: &Coordinator| {
+        ["out", "told", "set", "second", "third"].map(|name| {
+            let explained = coordinator.explain(&format!("{name}.example"));
+            explained.unwrap().rate.to_string()
+        })
+    };
+    let expected = ["1000", "1000", "1000", "50", "20"];
+    assert_eq!(rates(&coordinator), expected);
+    let copy = copied(dir.path());
+    let after = resumed(copy.path());
+    assert_eq!(rates(&after), expected);
+    let fourth = Key::parse("fourth.example").unwrap();
+    after.patch_key(&fourth, &held).await.unwrap();
+    assert_eq!(
+        after.explain("fourth.example").unwrap().rate.to_string(),
+        "20"
+    );
+    // A change for all keys ends this.
+    after.patch_config(&start_rate(7.0)).await.unwrap();
+    assert_eq!(rates(&after), ["7"; 5]);
 }

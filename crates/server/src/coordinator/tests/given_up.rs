@@ -1,6 +1,6 @@
 //! Tests of cancelled calls: a cancelled call frees its slots, and an id stands for one item.
 
-use politely::wire::RefusedCode;
+use politely_api::wire::RefusedCode;
 
 use super::*;
 
@@ -132,7 +132,7 @@ async fn the_same_id_for_another_item_is_an_error() {
     let others = [
         item("b.example", "1"),
         Item {
-            cost: 2,
+            cost: 2.into(),
             ..first.clone()
         },
         Item {
@@ -180,7 +180,7 @@ async fn who_waits_is_not_told_to_come_too_early() {
     let coordinator = coordinator(Config::fixed(1.0, 20.0));
     let worker = coordinator.worker("w");
     let costly = || Item {
-        cost: 15,
+        cost: 15.into(),
         ..item("h.example", "")
     };
     coordinator.one(&worker, costly(), AT_ONCE).await.granted();

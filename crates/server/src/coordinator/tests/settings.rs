@@ -1,6 +1,6 @@
 //! Tests of operators' settings: a setting is in force, or it is an error.
 
-use politely::wire::ConfigPatch;
+use politely_api::wire::ConfigPatch;
 
 use super::*;
 

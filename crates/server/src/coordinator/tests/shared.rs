@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
-use politely::shared::Away;
-use politely::wire::{Change, ConfigPatch, CrawlingPatch};
+use politely::store::Away;
+use politely_api::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
 use super::*;
@@ -291,4 +291,100 @@ async fn the_end_of_the_engines_thread_is_told() {
     assert!(why.contains("has ended; restart"), "{why}");
     let again = one.patch_key(&key(), &patch(6.0, None)).await;
     assert!(matches!(again, Err(NotSet::Refused(_))), "{again:?}");
+}
+
+/// Regression: with an engine no item counted as granted at once.
+#[tokio::test]
+async fn an_item_that_its_key_grants_at_the_first_decision_is_a_hit() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    let (worker, wait) = (one.worker("w"), Duration::from_secs(10));
+    let granted = async || {
+        one.one(&worker, item("h.example", ""), wait)
+            .await
+            .granted()
+    };
+    // The bucket of a new cell is empty, and is full some milliseconds later.
+    granted().await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let hits = || one.0.at_once.load(SeqCst);
+    let before = (hits(), one.limiter().stats().waits);
+    for _ in 0..4 {
+        granted().await;
+    }
+    assert_eq!(
+        (hits(), one.limiter().stats().waits),
+        (before.0 + 4, before.1)
+    );
+    let at_once = one.one(&worker, item("h.example", ""), AT_ONCE).await;
+    at_once.granted();
+    assert_eq!(hits(), before.0 + 5);
+    let held = patch(1_000.0, Some(Duration::from_millis(200)));
+    one.patch_key(&key(), &held).await.unwrap();
+    granted().await;
+    assert_eq!(
+        (hits(), one.limiter().stats().waits),
+        (before.0 + 5, before.1 + 1)
+    );
+    assert!(one.hit_rate() > 0.5 && one.hit_rate() <= 1.0);
+}
+
+#[tokio::test]
+async fn an_id_of_another_coordinator_is_named_as_unknown() {
+    let town = Town::new();
+    let [one, other] = [town.coordinator().await, town.coordinator().await];
+    let wait = Duration::from_secs(10);
+    let workers = [one.worker("w"), other.worker("w")];
+    let granted = one.one(&workers[0], item("h.example", "job-1"), wait);
+    let permit = granted.await.granted().permit;
+    let cancel = |at: &Coordinator, name: &str| {
+        let answer = at.cancel(&at.worker("w"), &[name.to_owned()], false);
+        [answer.cancelled, answer.lost, answer.unknown].map(|names| names.len())
+    };
+    assert_eq!(cancel(&other, "job-1"), [0, 0, 1]);
+    assert_eq!(cancel(&one, "job-1"), [1, 0, 0]);
+    // A permit that has ended is lost, at each coordinator.
+    assert_eq!(cancel(&one, &permit), [0, 1, 0]);
+    // The other coordinator grants nothing under the id.
+    let again = other.one(&workers[1], item("h.example", "job-1"), wait);
+    let reason = again.await.refused();
+    assert!(reason.contains("cancelled"), "{reason}");
+}
+
+/// Regression: with an engine, a change for new keys was refused.
+#[tokio::test]
+async fn a_change_for_new_keys_is_everybodys_and_outlives_all() {
+    let town = Town::new();
+    let [one, other] = [town.coordinator().await, town.coordinator().await];
+    let wait = Duration::from_secs(10);
+    let workers = [one.worker("w"), other.worker("w")];
+    let old = one.one(&workers[0], item("old.example", ""), wait);
+    old.await.granted();
+    let change = ConfigPatch {
+        crawling: CrawlingPatch {
+            rate_per_host: Change::To(50.0),
+            ..CrawlingPatch::default()
+        },
+        apply: Apply::New,
+    };
+    one.patch_config(&change).await.unwrap();
+    other.refresh_config().await.unwrap();
+    let new = other.one(&workers[1], item("new.example", ""), wait);
+    new.await.granted();
+    let rates = async |coordinator: &Coordinator| {
+        let mut rates = Vec::new();
+        for name in ["old.example", "new.example"] {
+            let key = Key::parse(name).unwrap();
+            assert_eq!(coordinator.refresh(&key).await, Ok(true), "{name}");
+            rates.push(coordinator.explain(name).unwrap().rate.to_string());
+        }
+        rates
+    };
+    assert_eq!(rates(&one).await, ["1000", "50"]);
+    assert_eq!(rates(&other).await, ["1000", "50"]);
+    drop((one, other));
+    let third = town.coordinator().await;
+    assert_eq!(rates(&third).await, ["1000", "50"]);
+    third.patch_config(&burst(4.0)).await.unwrap();
+    assert_eq!(rates(&third).await, ["50", "50"]);
 }

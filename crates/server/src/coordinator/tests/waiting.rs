@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use politely::core::config::Config;
-use politely::wire::{Answer, Item, Told, Want};
+use politely_api::wire::{Answer, Item, Told, Want};
 
 use super::{AT_ONCE, Unwrapped, coordinator, item, told};
 
@@ -274,4 +274,21 @@ async fn ten_thousand_wait_for_one_host_and_one_for_each_of_a_hundred_thousand()
     });
     futures_util::future::join_all(waits).await;
     assert_eq!(coordinator.limiter().stats().granted, 210_000);
+}
+
+/// Regression: a run of five departures counted as five hits of one item.
+#[tokio::test(start_paused = true)]
+async fn the_hit_rate_counts_items() {
+    let coordinator = coordinator(Config::fixed(10.0, 5.0));
+    let worker = coordinator.worker("w");
+    let run = Item {
+        slots: 5,
+        ..item("h.example", "")
+    };
+    coordinator.one(&worker, run, AT_ONCE).await.granted();
+    assert!((coordinator.hit_rate() - 1.0).abs() < 1e-9);
+    let wait = Duration::from_secs(10);
+    let waited = coordinator.one(&worker, item("h.example", ""), wait).await;
+    waited.granted();
+    assert!((coordinator.hit_rate() - 0.5).abs() < 1e-9);
 }

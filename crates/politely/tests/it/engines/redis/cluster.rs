@@ -6,7 +6,7 @@ use politely::cells::{Version, Written};
 
 use super::super::suite::listening;
 use super::{client, ends, heard_again, read, run, set, settled, value, watch, write};
-use crate::servers::redis::Cluster;
+use politely_testkit::redis::Cluster;
 
 #[tokio::test]
 async fn a_slot_that_moves_takes_its_cells_along() {

@@ -4,7 +4,7 @@ use politely::cells::{Engine, Version, Written};
 
 use super::super::suite::listening;
 use super::{client, read, run, set, value, watch, write};
-use crate::servers::redis::{Cluster, RedisServer};
+use politely_testkit::redis::{Cluster, RedisServer};
 
 async fn refusal(engine: &dyn Engine) -> String {
     let written = set(engine, write("cell", None, value(1, b""))).await;

@@ -4,7 +4,7 @@ use politely::cells::Written;
 
 use super::super::suite::listening;
 use super::{client, heard_again, read, run, set, settled, value, watch, write};
-use crate::servers::redis::{RedisServer, Sentineled, wait_for};
+use politely_testkit::redis::{RedisServer, Sentineled, wait_for};
 
 #[tokio::test]
 async fn a_promoted_replica_is_found_and_is_another_run() {

@@ -5,7 +5,7 @@ use politely::cells::{Write, Written};
 
 use super::super::suite::listening;
 use super::{client, ends, heard_again, read, run, set, settled, value, watch, write};
-use crate::servers::redis::{RedisServer, wait_for};
+use politely_testkit::redis::{RedisServer, wait_for};
 
 #[tokio::test]
 async fn a_forgotten_script_is_nobodys_concern() {

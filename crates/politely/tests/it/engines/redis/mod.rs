@@ -18,7 +18,7 @@ use politely::cells::{Engine, EngineError, Notice, Write};
 
 use super::suite::{self, Told};
 use super::{Running, read, set, value, write};
-use crate::servers::redis::{Cluster, RedisServer, Sentineled};
+use politely_testkit::redis::{Cluster, RedisServer, Sentineled};
 
 /// Servers that hold cells, and the URL at which clients reach them.
 struct Reached<T> {

@@ -1,8 +1,0 @@
-//! Real servers, which the tests use too.
-
-#[path = "../../crates/cli/tests/it/servers/process.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use all of it")]
-pub(crate) mod process;
-#[path = "../../crates/cli/tests/it/servers/redis/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use all of it")]
-pub(crate) mod redis;

@@ -1,0 +1,102 @@
+//! The JSON bodies of `/api/v1`, which workers and the coordinator exchange.
+//!
+//! Both ends use the same types. All times are relative milliseconds, so the workers' clocks do not
+//! matter. `start_in_ms` and `retry_in_ms` count from the arrival of the answer. A holder counts
+//! its lease from the moment at which it *sent* the call: a process that was suspended between the
+//! answer and its reading must not believe that the lease has just begun. An unknown field is an
+//! error that names the field. An absent option keeps its default.
+//!
+//! | call | body | answer |
+//! | --- | --- | --- |
+//! | `POST acquire` | [`Acquire`] | [`Acquired`] |
+//! | `POST report` | [`Report`] | [`Reported`] |
+//! | `POST exchange` | [`Exchange`]: a report and an acquire in one round trip | [`Exchanged`] |
+//! | `POST renew` | [`Permits`] | [`Renewed`] |
+//! | `POST cancel` | [`Cancel`] | [`Cancelled`] |
+//! | `GET keys` | query: [`KeysQuery`] | [`KeyPage`] |
+//! | `GET keys/{key}` | | [`KeyDetail`] |
+//! | `PATCH keys/{key}` | [`KeyPatch`] | [`KeyDetail`] |
+//! | `GET config`, `PATCH config` | [`ConfigPatch`] | [`ConfigBody`] |
+//! | `GET events` | server-sent events | [`Event`] |
+//! | `GET stats` | query: [`StatsQuery`] | [`FleetStats`] |
+//! | `GET audit/changes` | query: [`AuditQuery`] | [`AuditPage`] |
+//! | `POST frontier/{crawl}/put` | one [`FrontierPage`] per line | one [`PutAnswer`] per line |
+//! | `POST frontier/{crawl}/take` | [`FrontierTake`] | [`FrontierTaken`] |
+//! | `POST frontier/{crawl}/done` | [`FrontierDone`] | [`FrontierDoneAnswer`] |
+//! | `POST frontier/{crawl}/exchange` | [`FrontierExchange`] | [`FrontierExchanged`] |
+//! | `GET frontier` | | [`FrontierCrawls`] |
+//! | `GET frontier/{crawl}` | | [`FrontierCounts`] |
+//! | `GET frontier/{crawl}/domains` | query: [`FrontierDomainsQuery`] | [`FrontierDomains`] |
+//! | `GET frontier/{crawl}/pages` | query: [`FrontierPagesQuery`] | [`FrontierPages`] |
+//! | `GET frontier/{crawl}/urls/{url}` | query: [`FrontierUrlQuery`] | [`FrontierUrl`] |
+//! | `POST frontier/{crawl}/purge`, `delete` | [`FrontierPart`] | nothing |
+//! | `POST frontier/{crawl}/block` | [`FrontierBlock`] | nothing |
+//! | `POST frontier/{crawl}/delay` | [`FrontierDelay`] | nothing |
+//! | `POST frontier/{crawl}/pause` | [`FrontierPause`] | [`FrontierCounts`] |
+//!
+//! An error in the call as a whole is an RFC 9457 [`Problem`]. An error in one item is the answer
+//! to that item.
+
+mod absent;
+mod admin;
+mod audit;
+mod change;
+mod cost;
+mod frontier;
+mod frontier_admin;
+mod permits;
+mod policy;
+mod reports;
+mod whole;
+
+pub use admin::{
+    Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event,
+    EventKind, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery,
+    LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
+};
+pub use audit::{AuditChange, AuditPage, AuditQuery};
+pub use change::Change;
+pub use cost::Cost;
+pub use frontier::{
+    DoneAnswer, DonePage, DoneUnit, FrontierDone, FrontierDoneAnswer, FrontierExchange,
+    FrontierExchanged, FrontierPage, FrontierTake, FrontierTaken, FrontierUnit, FrontierUnitPage,
+    PutAnswer, PutQuery, PutResult, PutSummary, Then,
+};
+pub use frontier_admin::{
+    FrontierBlock, FrontierCounts, FrontierCrawls, FrontierDelay, FrontierDomain, FrontierDomains,
+    FrontierDomainsQuery, FrontierPages, FrontierPagesQuery, FrontierPart, FrontierPause,
+    FrontierUrl, FrontierUrlQuery,
+};
+pub use permits::{
+    Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
+    Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
+};
+pub use policy::PolicyBody;
+pub use reports::{
+    ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
+};
+
+/// Maximum number of items in one call.
+pub const ITEMS_MAX: usize = 4096;
+/// Longest time that a call is held open, in milliseconds.
+pub const WAIT_MAX_MS: u32 = 60_000;
+/// Furthest start of a permit from now, in milliseconds.
+pub const AHEAD_MAX_MS: u32 = politely_core::host::HORIZON.as_millis() as u32;
+/// Lowest rate that can be set, in requests per second.
+pub const RATE_MIN: f64 = 1e-6;
+/// Highest rate that can be set, in requests per second, and highest burst.
+pub const RATE_MAX: f64 = 1e6;
+/// Longest hold that an operator can set, in milliseconds: a year.
+pub const HOLD_MAX_MS: u64 = 31_536_000_000;
+/// Longest Crawl-delay, in milliseconds: a day.
+pub const CRAWL_DELAY_MAX_MS: u64 = politely_core::host::CRAWL_DELAY_MAX.as_millis() as u64;
+/// Longest time for which a Crawl-delay applies without being sent again, in milliseconds: 24
+/// hours.
+pub const CRAWL_DELAY_FRESH_MAX_MS: u64 =
+    politely_core::host::CRAWL_DELAY_FRESH_MAX.as_millis() as u64;
+/// Maximum number of departure slots in one permit.
+pub const SLOTS_MAX: u16 = 1_024;
+/// Maximum length of a client name and of an item id, in characters.
+pub const NAME_MAX: usize = 128;
+/// Maximum number of further keys whose limits one request also keeps.
+pub const ALSO_MAX: usize = 8;

@@ -1,0 +1,77 @@
+//! `politely policy`: checks a policy file, and explains what it says.
+
+use std::path::Path;
+
+use politely::Key;
+use politely::policy::{PolicyError, RuleBook};
+use url::Url;
+
+use crate::args::{PolicyArgs, PolicyCommand};
+use crate::exit::{Exit, Wrong, url_words};
+use crate::log;
+
+pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Wrong> {
+    match &args.command {
+        PolicyCommand::Check { file } => match parse(file)? {
+            Ok(book) => {
+                let count = book.rules().len();
+                println!("{}: {count} rules", file.display());
+                Ok(Exit::AllFetched)
+            }
+            Err(wrong) => {
+                log::say(&format!("error: {}", place(file, &wrong)));
+                Ok(Exit::SomeFailed)
+            }
+        },
+        PolicyCommand::Explain { file, url } => {
+            println!("{}", explain(&read(file)?, url)?);
+            Ok(Exit::AllFetched)
+        }
+    }
+}
+
+/// Reads a policy.
+///
+/// # Errors
+/// The file cannot be read, or it is no policy.
+pub(crate) fn read(file: &Path) -> Result<RuleBook, Wrong> {
+    parse(file)?.map_err(|wrong| Wrong(place(file, &wrong)))
+}
+
+fn parse(file: &Path) -> Result<Result<RuleBook, PolicyError>, Wrong> {
+    let text = std::fs::read_to_string(file).map_err(|why| Wrong::file(file, &why))?;
+    Ok(text.parse())
+}
+
+fn place(file: &Path, wrong: &PolicyError) -> String {
+    format!("{}:{}: {}", file.display(), wrong.line(), wrong.why())
+}
+
+fn explain(book: &RuleBook, url: &str) -> Result<String, Wrong> {
+    let (key, verdict) = if url.contains("://") {
+        let wrong = |why: &dyn std::fmt::Display| Wrong(format!("{url}: {why}"));
+        let url = Url::parse(url).map_err(|why| wrong(&url_words(why)))?;
+        let key = Key::of_url(&url).map_err(|why| wrong(&why))?;
+        let verdict = book.of_url(&url, &key);
+        (key, verdict)
+    } else {
+        let key = Key::parse(url).map_err(|why| Wrong(format!("{url}: {why}")))?;
+        let verdict = book.of_key(&key);
+        (key, verdict)
+    };
+    let Some(verdict) = verdict else {
+        return Ok(format!("{key}: no rule; the limits of all keys apply"));
+    };
+    let rule = verdict.rule;
+    let patterns = rule.patterns.join(", ");
+    let limits = if rule.limits.is_empty() {
+        "no limits".to_owned()
+    } else {
+        rule.limits.to_string()
+    };
+    let of = rule.account.as_ref().unwrap_or(&key);
+    Ok(format!(
+        "{key}: rule of line {}: {patterns}\n{of}: {limits}",
+        rule.line
+    ))
+}

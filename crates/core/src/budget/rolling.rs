@@ -1,0 +1,349 @@
+//! The quantity that was spent in the last seconds, minutes or hours.
+//!
+//! The log counts in *slots*: a window has [`SLOTS`] of them. It keeps at most [`ENTRIES`] entries.
+//! A full log merges the two neighbours that cost the least, and keeps the later slot of both. So
+//! it never frees a quantity too early, and under a long steady use it frees it a little late.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+
+/// The most entries. A steady use then reaches 98 % of the quantity.
+const ENTRIES: usize = 72;
+/// Slots in a window. A quantity counts until the end of its slot, which costs a thousandth.
+const SLOTS: u32 = 1_024;
+/// A window is longer than declared by this part, because two clocks drift apart.
+const DRIFT: u32 = 2_000;
+/// A window is longer by this part, too, but by no more than [`DELAY_MAX`], because the delays of
+/// requests differ.
+const DELAY: u32 = 200;
+const DELAY_MAX: Duration = Duration::from_millis(200);
+/// A window is at least this much longer than declared.
+const LONGER_MIN: Duration = Duration::from_millis(20);
+
+/// The quantities that were spent, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Rolling {
+    /// The latest slot that was removed from the log. What was spent until then cannot be put back.
+    removed: u64,
+    entries: Vec<Entry>,
+}
+
+/// A quantity that was spent until the end of a slot, after the slot of the entry before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    slot: u64,
+    spent: u64,
+}
+
+/// The times of a window.
+#[derive(Clone, Copy)]
+struct Scale {
+    slot_us: u64,
+    counts: Duration,
+}
+
+impl Scale {
+    fn of(length: Duration) -> Self {
+        let delay = (length / DELAY).min(DELAY_MAX);
+        Self {
+            slot_us: ((length / SLOTS).as_micros() as u64).max(1),
+            counts: length + (length / DRIFT + delay).max(LONGER_MIN),
+        }
+    }
+
+    /// Returns the slot that ends at `at` or next after it.
+    const fn slot(self, at: Timestamp) -> u64 {
+        at.as_micros().div_ceil(self.slot_us)
+    }
+
+    /// Returns when a quantity of `slot` counts no more.
+    fn frees(self, slot: u64) -> Timestamp {
+        Timestamp::from_micros(slot.saturating_mul(self.slot_us)) + self.counts
+    }
+}
+
+impl Rolling {
+    /// Returns the quantity in the window before `now`, and when the oldest part of it is free.
+    pub(super) fn spent(&self, now: Timestamp, length: Duration) -> (u64, Timestamp) {
+        let scale = Scale::of(length);
+        let from = self.first_inside(now, scale);
+        let inside = &self.entries[from..];
+        let first = inside.first().map_or(now, |entry| scale.frees(entry.slot));
+        (sum(inside), first)
+    }
+
+    fn first_inside(&self, now: Timestamp, scale: Scale) -> usize {
+        let outside = |entry: &Entry| scale.frees(entry.slot) <= now;
+        self.entries.partition_point(outside)
+    }
+
+    /// Returns when a request of `cost` may leave, not before `now`.
+    pub(super) fn next_start(
+        &self,
+        now: Timestamp,
+        cost: u64,
+        quantity: u64,
+        length: Duration,
+    ) -> Timestamp {
+        if cost > quantity {
+            return Timestamp::NEVER;
+        }
+        let scale = Scale::of(length);
+        let inside = &self.entries[self.first_inside(now, scale)..];
+        let room = quantity - cost;
+        let (mut spent, mut start) = (sum(inside), now);
+        for entry in inside {
+            if spent <= room {
+                break;
+            }
+            spent = spent.saturating_sub(entry.spent);
+            start = scale.frees(entry.slot);
+        }
+        start
+    }
+
+    /// Charges a request that is granted at `now` and leaves at `at`, now or later.
+    pub(super) fn charge(&mut self, now: Timestamp, at: Timestamp, cost: u64, length: Duration) {
+        if cost == 0 {
+            return;
+        }
+        let scale = Scale::of(length);
+        let slot = scale.slot(at);
+        if let Some(last) = self.entries.last_mut()
+            && last.slot == slot
+        {
+            last.spent = last.spent.saturating_add(cost);
+            return;
+        }
+        // Another request may leave before `at`, so the window that ends now still counts.
+        let outside = self.first_inside(now, scale);
+        if let Some(last) = self.entries.drain(..outside).next_back() {
+            self.removed = self.removed.max(last.slot);
+        }
+        let place = self.entries.partition_point(|entry| entry.slot < slot);
+        match self.entries.get_mut(place) {
+            Some(entry) if entry.slot == slot => entry.spent = entry.spent.saturating_add(cost),
+            _ => self.entries.insert(place, Entry { slot, spent: cost }),
+        }
+        while self.entries.len() > ENTRIES {
+            self.merge_the_cheapest();
+        }
+    }
+
+    /// Merges two neighbours, so that the smallest quantity counts for the shortest time too long.
+    fn merge_the_cheapest(&mut self) {
+        let pairs = self.entries.windows(2).enumerate();
+        let cost = |pair: &[Entry]| pair[0].spent.saturating_mul(pair[1].slot - pair[0].slot);
+        if let Some((i, _)) = pairs.min_by_key(|(_, pair)| cost(pair)) {
+            let Entry { spent, .. } = self.entries.remove(i);
+            self.entries[i].spent = self.entries[i].spent.saturating_add(spent);
+        }
+    }
+
+    /// Takes back the charge of a request that did not leave at `at`.
+    pub(super) fn put_back(&mut self, at: Timestamp, cost: u64, length: Duration) {
+        let slot = Scale::of(length).slot(at);
+        let place = self.entries.partition_point(|entry| entry.slot < slot);
+        if slot > self.removed
+            && let Some(entry) = self.entries.get_mut(place)
+        {
+            entry.spent = entry.spent.saturating_sub(cost);
+            if entry.spent == 0 {
+                self.entries.remove(place);
+            }
+        }
+    }
+
+    /// Keeps the smaller remainder of the two at every time.
+    pub(super) fn join(&mut self, other: &Self) {
+        let all = self.entries.iter().chain(&other.entries);
+        let mut slots: Vec<u64> = all.map(|entry| entry.slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let mut joined: Vec<Entry> = Vec::with_capacity(slots.len());
+        let mut later = 0;
+        for slot in slots.into_iter().rev() {
+            let since = self.spent_since(slot).max(other.spent_since(slot));
+            if since > later {
+                let spent = since - later;
+                joined.push(Entry { slot, spent });
+                later = since;
+            }
+        }
+        joined.reverse();
+        self.entries = joined;
+        self.removed = self.removed.max(other.removed);
+    }
+
+    fn spent_since(&self, slot: u64) -> u64 {
+        let first = self.entries.partition_point(|entry| entry.slot < slot);
+        sum(&self.entries[first..])
+    }
+
+    pub(super) fn rebase(&mut self, now: Timestamp, length: Duration) {
+        let slot = Scale::of(length).slot(now);
+        for entry in &mut self.entries {
+            entry.slot = entry.slot.min(slot);
+        }
+    }
+
+    pub(super) fn is_plausible(&self) -> bool {
+        self.entries.is_sorted_by_key(|entry| entry.slot) && self.entries.len() <= 4 * ENTRIES
+    }
+}
+
+fn sum(entries: &[Entry]) -> u64 {
+    let spent = entries.iter().map(|entry| entry.spent);
+    spent.fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn ms(ms: u64) -> Timestamp {
+        Timestamp::from_micros(ms * 1_000)
+    }
+
+    /// Returns when requests leave that are due `gap_ms` after one another, until `end_ms`.
+    fn leaves(quantity: u64, length: Duration, gap_ms: u64, end_ms: u64) -> Vec<u64> {
+        let (mut log, mut now, mut left) = (Rolling::default(), 1, Vec::new());
+        while now < end_ms {
+            let start = log.next_start(ms(now), 1, quantity, length);
+            if start > ms(now) {
+                now = start.as_micros().div_ceil(1_000);
+                continue;
+            }
+            log.charge(ms(now), ms(now), 1, length);
+            left.push(now);
+            now += gap_ms;
+        }
+        left
+    }
+
+    /// Returns the most requests in any window of `length`.
+    fn most(left: &[u64], length: Duration) -> usize {
+        let ends = left.iter().enumerate().map(|(i, &first)| {
+            left.partition_point(|at| u128::from(*at) < u128::from(first) + length.as_millis()) - i
+        });
+        ends.max().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_window_starts_full_and_is_used_to_98_percent() {
+        // The gaps are 0, a tenth of the mean, half of it, and just below it.
+        for gap in [1, 20, 100, 190, 199] {
+            let end = 3_600_000;
+            let left = leaves(300, MINUTE, gap, end);
+            assert!(most(&left, MINUTE) <= 300, "{gap}");
+            let whole = 300.0 * (end as f64 / 60_000.0);
+            let share = left.len() as f64 / whole;
+            assert!(share >= 0.98, "{gap}: {share}");
+        }
+        let left = leaves(300, MINUTE, 1, 60_000);
+        assert!(left[299] < 400, "the first 300 leave at once");
+    }
+
+    #[test]
+    fn a_cost_above_the_quantity_never_leaves() {
+        let log = Rolling::default();
+        assert_eq!(log.next_start(ms(0), 6, 5, MINUTE), Timestamp::NEVER);
+    }
+
+    #[test]
+    fn what_left_the_log_is_not_put_back() {
+        let mut log = Rolling::default();
+        log.charge(ms(0), ms(0), 5, MINUTE);
+        log.charge(ms(70_000), ms(70_000), 5, MINUTE);
+        log.put_back(ms(0), 5, MINUTE);
+        assert_eq!(log.spent(ms(70_000), MINUTE).0, 5);
+    }
+
+    /// Regression: a request that left ahead dropped what still counted for one that left now.
+    #[test]
+    fn a_departure_ahead_frees_nothing_for_now() {
+        let mut log = Rolling::default();
+        log.charge(ms(0), ms(0), 5, MINUTE);
+        log.charge(ms(60_000), ms(61_500), 1, MINUTE);
+        assert!(log.next_start(ms(60_050), 1, 6, MINUTE) > ms(60_050));
+    }
+
+    /// Regression: two entries of one slot, of which the smaller one was emptied.
+    #[test]
+    fn a_slot_has_one_entry() {
+        let mut log = Rolling::default();
+        log.charge(ms(0), ms(0), 1, MINUTE);
+        log.charge(ms(0), ms(2_000), 1, MINUTE);
+        log.charge(ms(0), ms(0), 500, MINUTE);
+        log.put_back(ms(0), 400, MINUTE);
+        assert_eq!(log.spent(ms(0), MINUTE).0, 102);
+    }
+
+    fn any_log() -> impl Strategy<Value = Rolling> {
+        proptest::collection::vec((0_u64..90_000, 1_u64..9), 0..24).prop_map(|mut spent| {
+            spent.sort_unstable();
+            let mut log = Rolling::default();
+            for (at, cost) in spent {
+                log.charge(ms(at), ms(at), cost, MINUTE);
+            }
+            log
+        })
+    }
+
+    proptest! {
+        /// P10: no window has more than its quantity, whatever is put back, and however late.
+        #[test]
+        fn no_window_has_more_than_its_quantity(
+            quantity in 1_u64..40,
+            steps in proptest::collection::vec((0_u64..9_000, 1_u64..6, 0_u64..4, 0_u64..2_000), 1..300),
+        ) {
+            let (mut log, mut now) = (Rolling::default(), 1);
+            let (mut left, mut open) = (Vec::new(), Vec::new());
+            for (pause, cost, what, ahead) in steps {
+                now += pause;
+                if what == 3 && !open.is_empty() {
+                    let (at, cost) = open.remove(pause as usize % open.len());
+                    log.put_back(ms(at), cost, MINUTE);
+                    continue;
+                }
+                if log.next_start(ms(now), cost, quantity, MINUTE) > ms(now) {
+                    continue;
+                }
+                let at = now + ahead;
+                log.charge(ms(now), ms(at), cost, MINUTE);
+                if what == 2 {
+                    open.push((at, cost));
+                } else {
+                    left.extend(std::iter::repeat_n(at, cost as usize));
+                }
+            }
+            left.sort_unstable();
+            prop_assert!(most(&left, MINUTE) as u64 <= quantity);
+        }
+
+        #[test]
+        fn a_join_leaves_no_more_than_either(
+            mine in any_log(),
+            theirs in any_log(),
+            at in 0_u64..150_000,
+        ) {
+            let mut joined = mine.clone();
+            joined.join(&theirs);
+            let mut turned = theirs.clone();
+            turned.join(&mine);
+            prop_assert_eq!(&joined, &turned);
+            let mut again = joined.clone();
+            again.join(&theirs);
+            prop_assert_eq!(&again, &joined);
+            let spent = |log: &Rolling| log.spent(ms(at), MINUTE).0;
+            prop_assert_eq!(spent(&joined), spent(&mine).max(spent(&theirs)));
+        }
+    }
+}

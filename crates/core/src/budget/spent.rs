@@ -1,0 +1,287 @@
+//! The quantities that a key spent of its declared limits.
+
+use serde::{Deserialize, Serialize};
+
+use super::calendar::Calendar;
+use super::rolling::Rolling;
+use super::unit::UnitCosts;
+use super::{DeclaredLimit, DeclaredLimits, LimitUnit, LimitWindow};
+use crate::Timestamp;
+
+/// The quantities that a key spent, one log per limit, in the order of their declaration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spent(Vec<Log>);
+
+/// The quantity that was spent of one limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Log {
+    /// Unit and window. A limit with another unit or window starts full.
+    id: u32,
+    of: LogOf,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum LogOf {
+    Rolling(Rolling),
+    Calendar(Calendar),
+}
+
+/// The cost of a request, by unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    pub(crate) units: UnitCosts,
+}
+
+/// The remainder of one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remainder {
+    /// The limit.
+    pub limit: DeclaredLimit,
+    /// The quantity that may still be spent in the present window.
+    pub remaining: u64,
+    /// When the oldest spent quantity counts no more. The time of the call if nothing is spent.
+    pub resets: Timestamp,
+}
+
+impl Cost {
+    /// Returns the cost of `requests` requests whose bytes are not known.
+    pub(crate) const fn requests(requests: u64) -> Self {
+        Self {
+            requests,
+            bytes: 0,
+            units: UnitCosts::NONE,
+        }
+    }
+
+    /// Returns a cost of bytes alone.
+    pub(crate) const fn bytes(bytes: u64) -> Self {
+        Self {
+            requests: 0,
+            bytes,
+            units: UnitCosts::NONE,
+        }
+    }
+
+    /// Returns a cost of named units alone.
+    pub(crate) const fn units(units: UnitCosts) -> Self {
+        Self {
+            requests: 0,
+            bytes: 0,
+            units,
+        }
+    }
+
+    pub(crate) fn of(&self, unit: LimitUnit) -> u64 {
+        match unit {
+            LimitUnit::Requests => self.requests,
+            LimitUnit::Bytes => self.bytes,
+            LimitUnit::Named(name) => self.units.of(name).unwrap_or(0),
+        }
+    }
+
+    /// Returns the quantity that must be free. A request of unknown size needs one byte.
+    fn needs(&self, unit: LimitUnit) -> u64 {
+        self.of(unit).max(u64::from(unit == LimitUnit::Bytes))
+    }
+}
+
+impl Log {
+    fn new(limit: &DeclaredLimit) -> Self {
+        Self {
+            id: limit.id(),
+            of: match limit.window() {
+                LimitWindow::Calendar(..) => LogOf::Calendar(Calendar::default()),
+                _ => LogOf::Rolling(Rolling::default()),
+            },
+        }
+    }
+
+    fn next_start(&self, now: Timestamp, cost: u64, limit: &DeclaredLimit) -> Timestamp {
+        let quantity = limit.quantity();
+        match (&self.of, limit.window()) {
+            _ if cost > quantity => Timestamp::NEVER,
+            (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
+                log.next_start(now, cost, quantity, *length)
+            }
+            (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
+                log.next_start(now, cost, quantity, *period, zone)
+            }
+            _ => now,
+        }
+    }
+
+    fn spent(&self, now: Timestamp, limit: &DeclaredLimit) -> (u64, Timestamp) {
+        match (&self.of, limit.window()) {
+            (LogOf::Rolling(log), LimitWindow::Rolling(length)) => log.spent(now, *length),
+            (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
+                log.spent(now, *period, zone)
+            }
+            _ => (0, now),
+        }
+    }
+}
+
+impl Spent {
+    /// Returns when a request of `cost` may leave by all limits, not before `now`.
+    ///
+    /// Returns [`Timestamp::NEVER`] if the request costs more than a whole limit.
+    pub(crate) fn next_start(
+        &self,
+        now: Timestamp,
+        cost: &Cost,
+        declared: &DeclaredLimits,
+    ) -> Timestamp {
+        let weight = declared.weight();
+        let mut start = now;
+        for (i, limit) in declared.windows().iter().enumerate() {
+            let cost = cost.needs(limit.unit()).saturating_mul(weight);
+            if cost == 0 {
+                continue;
+            }
+            let next = match self.log(i, limit) {
+                Some(log) => log.next_start(now, cost, limit),
+                None => Log::new(limit).next_start(now, cost, limit),
+            };
+            start = start.max(next);
+        }
+        start
+    }
+
+    /// Returns how many requests of cost 1 have room at `now`, at most `wanted`.
+    pub(crate) fn room(&self, now: Timestamp, wanted: u32, declared: &DeclaredLimits) -> u32 {
+        let requests = self.remainders(now, declared);
+        let requests = requests.filter(|left| left.limit.unit() == LimitUnit::Requests);
+        let room = requests.map(|left| left.remaining).min();
+        let room = room.unwrap_or(u64::MAX) / declared.weight();
+        u32::try_from(room).unwrap_or(u32::MAX).min(wanted)
+    }
+
+    /// Charges a request of `cost` that is granted at `now` and leaves at `at`, now or later.
+    pub(crate) fn charge(
+        &mut self,
+        now: Timestamp,
+        at: Timestamp,
+        cost: &Cost,
+        declared: &DeclaredLimits,
+    ) {
+        self.align(declared);
+        let weight = declared.weight();
+        for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
+            let cost = cost.of(limit.unit()).saturating_mul(weight);
+            match (&mut log.of, limit.window()) {
+                (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
+                    log.charge(now, at, cost, *length);
+                }
+                (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
+                    log.charge(at, cost, *period, zone);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes back the charge of a request that did not leave at `at`.
+    pub(crate) fn put_back(&mut self, at: Timestamp, cost: &Cost, declared: &DeclaredLimits) {
+        self.align(declared);
+        let weight = declared.weight();
+        for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
+            let cost = cost.of(limit.unit()).saturating_mul(weight);
+            match (&mut log.of, limit.window()) {
+                (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
+                    log.put_back(at, cost, *length);
+                }
+                (LogOf::Calendar(log), _) => log.put_back(at, cost),
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the remainder of each limit.
+    pub(crate) fn remainders(
+        &self,
+        now: Timestamp,
+        declared: &DeclaredLimits,
+    ) -> impl Iterator<Item = Remainder> {
+        let limits = declared.windows().iter().enumerate();
+        limits.map(move |(i, limit)| {
+            let log = self.log(i, limit);
+            let (spent, resets) = log.map_or((0, now), |log| log.spent(now, limit));
+            Remainder {
+                limit: limit.clone(),
+                remaining: limit.quantity().saturating_sub(spent),
+                resets: if spent == 0 { now } else { resets },
+            }
+        })
+    }
+
+    /// Returns whether no limit has a spent quantity at `now`.
+    pub(crate) fn is_clear(&self, now: Timestamp, declared: &DeclaredLimits) -> bool {
+        let mut limits = declared.windows().iter().enumerate();
+        limits.all(|(i, limit)| {
+            let log = self.log(i, limit);
+            log.is_none_or(|log| log.spent(now, limit).0 == 0)
+        })
+    }
+
+    /// Keeps the smaller remainder of each limit.
+    pub(crate) fn join(&mut self, other: &Self) {
+        for theirs in &other.0 {
+            let mine = self.0.iter_mut().find(|mine| mine.id == theirs.id);
+            let Some(mine) = mine else {
+                self.0.push(theirs.clone());
+                continue;
+            };
+            match (&mut mine.of, &theirs.of) {
+                (LogOf::Rolling(mine), LogOf::Rolling(theirs)) => mine.join(theirs),
+                (LogOf::Calendar(mine), LogOf::Calendar(theirs)) => mine.join(*theirs),
+                _ => {}
+            }
+        }
+        self.0.sort_by_key(|log| log.id);
+    }
+
+    /// Brings all times within reach of `now` after the clock was set back.
+    pub(crate) fn rebase(&mut self, now: Timestamp, declared: &DeclaredLimits) {
+        self.align(declared);
+        for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
+            match (&mut log.of, limit.window()) {
+                (LogOf::Rolling(log), LimitWindow::Rolling(length)) => log.rebase(now, *length),
+                (LogOf::Calendar(log), _) => log.rebase(now),
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns whether calls of this type's methods could have led to this state.
+    pub(crate) fn is_plausible(&self) -> bool {
+        self.0.iter().all(|log| match &log.of {
+            LogOf::Rolling(log) => log.is_plausible(),
+            LogOf::Calendar(_) => true,
+        })
+    }
+
+    /// Returns the log of a limit, which is nearly always at the limit's own place.
+    fn log(&self, place: usize, limit: &DeclaredLimit) -> Option<&Log> {
+        let is_its = |log: &&Log| log.id == limit.id();
+        let there = self.0.get(place).filter(is_its);
+        there.or_else(|| self.0.iter().find(is_its))
+    }
+
+    /// Keeps one log per limit, in their order.
+    fn align(&mut self, declared: &DeclaredLimits) {
+        let windows = declared.windows();
+        let mut pairs = self.0.iter().zip(windows);
+        let is_aligned =
+            self.0.len() == windows.len() && pairs.all(|(log, limit)| log.id == limit.id());
+        if !is_aligned {
+            let log = |limit| {
+                self.log(0, limit)
+                    .cloned()
+                    .unwrap_or_else(|| Log::new(limit))
+            };
+            self.0 = windows.iter().map(log).collect();
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The declared limits of a key: which are in force, and what is spent of them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ask, Host, Reason, Wait};
+use crate::Timestamp;
+use crate::budget::{Cost, DeclaredLimit, DeclaredLimits, LimitUnit, Remainder, Spent, UnitCosts};
+use crate::config::Config;
+use crate::gate::{LeaseId, Rate};
+
+/// The time between two snapshots of a state, with a reserve. Grants of a longer time are in the
+/// snapshot.
+const LOST_MAX: Duration = Duration::from_secs(10);
+/// How much faster than the rate in the last snapshot requests may have left since.
+const FASTER: f64 = 2.0;
+
+/// The estimated costs of a permit that is not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Estimate {
+    pub(super) lease: LeaseId,
+    at: Timestamp,
+    units: UnitCosts,
+}
+
+impl Host {
+    /// Declares the limits of this key, in place of the configured ones. `None` restores those.
+    ///
+    /// What is spent of a window stays spent if the new limits have a window of the same length and
+    /// unit.
+    pub fn declare(&mut self, now: Timestamp, limits: Option<DeclaredLimits>, config: &Config) {
+        let old = self.bounds(now, config).rate;
+        if limits.is_some() || self.rare.is_some() {
+            let has_learned = self.has_learned();
+            let rare = self.rare();
+            (rare.declared, rare.is_by_rule) = (limits, false);
+            rare.has_outcomes |= has_learned;
+        }
+        let new = self.bounds(now, config).rate;
+        self.pace.change(now, &old, &new);
+    }
+
+    /// Declares the limits that a rule of a policy has for this key. `None` if no rule has any.
+    ///
+    /// Limits that an operator declared for the key stay.
+    pub fn follow_rule(
+        &mut self,
+        now: Timestamp,
+        limits: Option<&DeclaredLimits>,
+        config: &Config,
+    ) {
+        if self.is_new_rule(limits) {
+            self.declare(now, limits.cloned(), config);
+            if let Some(rare) = &mut self.rare {
+                rare.is_by_rule = limits.is_some();
+            }
+        }
+    }
+
+    /// Returns whether [`Host::follow_rule`] would change anything.
+    pub fn is_new_rule(&self, limits: Option<&DeclaredLimits>) -> bool {
+        let is_by_rule = self.rare.as_ref().is_some_and(|rare| rare.is_by_rule);
+        match self.own_limits() {
+            Some(_) if !is_by_rule => false,
+            known => known != limits,
+        }
+    }
+
+    /// Returns the limits that an operator declared for this key.
+    pub fn own_limits(&self) -> Option<&DeclaredLimits> {
+        self.rare.as_ref()?.declared.as_ref()
+    }
+
+    /// Returns whether the declared limits are this key's only ones: it has some of its own, and no
+    /// outcome is reported to it, as with the key of an account.
+    #[inline]
+    pub(super) fn has_declared_alone(&self) -> bool {
+        let rare = self.rare.as_ref();
+        rare.is_some_and(|rare| rare.declared.is_some() && !rare.has_outcomes)
+    }
+
+    /// Returns the declared limits in force.
+    #[inline]
+    pub(super) fn declared<'a>(&'a self, config: &'a Config) -> &'a DeclaredLimits {
+        self.own_limits().unwrap_or(&config.declared)
+    }
+
+    /// Returns how many of `slots` departures the declared limits allow now.
+    #[inline]
+    pub(super) fn budget_room(
+        &self,
+        now: Timestamp,
+        ask: &Ask,
+        slots: u32,
+        config: &Config,
+    ) -> Result<u32, Wait> {
+        let declared = self.declared(config);
+        if declared.windows().is_empty() {
+            return Ok(slots);
+        }
+        let none = Spent::default();
+        let spent = self.rare.as_ref().and_then(|rare| rare.spent.as_deref());
+        let spent = spent.unwrap_or(&none);
+        let at = spent.next_start(now, &cost_of(ask), declared);
+        if at > now {
+            let reason = Reason::Budget;
+            return Err(Wait { at, reason });
+        }
+        Ok(match slots {
+            1 => 1,
+            slots => spent.room(now, slots, declared).max(1),
+        })
+    }
+
+    /// Charges a run of `granted` departures from `start` on.
+    #[inline]
+    pub(super) fn charge_budgets(
+        &mut self,
+        now: Timestamp,
+        start: Timestamp,
+        ask: &Ask,
+        granted: u32,
+        interval: Duration,
+        config: &Config,
+    ) {
+        if !self.declared(config).windows().is_empty() {
+            self.charge(now, start, &cost_of(ask), config);
+            for i in 1..granted {
+                self.charge(now, start + interval * i, &Cost::requests(1), config);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn charge_budget_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
+        if bytes > 0 && !self.declared(config).windows().is_empty() {
+            self.charge(now, now, &Cost::bytes(bytes), config);
+        }
+    }
+
+    fn charge(&mut self, now: Timestamp, at: Timestamp, cost: &Cost, config: &Config) {
+        let rare = self.rare();
+        let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+        let spent = rare.spent.get_or_insert_default();
+        spent.charge(now, at, cost, declared);
+    }
+
+    /// Takes back the charge of a request that did not leave at `start`.
+    pub(super) fn refund_budgets(
+        &mut self,
+        start: Timestamp,
+        cost: u16,
+        bytes: u64,
+        config: &Config,
+    ) {
+        if let Some(rare) = &mut self.rare
+            && let Some(spent) = &mut rare.spent
+        {
+            let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+            let cost = Cost {
+                requests: u64::from(cost),
+                bytes,
+                units: UnitCosts::NONE,
+            };
+            spent.put_back(start, &cost, declared);
+        }
+    }
+
+    /// Returns the limit that a request of `ask` exceeds alone, so that it never leaves.
+    pub fn never_fits(&self, ask: &Ask, config: &Config) -> Option<DeclaredLimit> {
+        never_fits(self.declared(config), ask)
+    }
+
+    /// Keeps the estimate of a permit until it is settled or its lease ends.
+    #[inline]
+    pub(super) fn note_estimate(
+        &mut self,
+        lease: LeaseId,
+        at: Timestamp,
+        ask: &Ask,
+        config: &Config,
+    ) {
+        if !ask.units.is_empty() && has_named_units(self.declared(config)) {
+            let units = ask.units;
+            self.rare().estimates.push(Estimate { lease, at, units });
+        }
+    }
+
+    /// Corrects the costs of a permit: the difference to its estimate returns, or is owed.
+    ///
+    /// Does nothing once the permit's lease has ended. A second call corrects the first.
+    pub fn settle(&mut self, now: Timestamp, lease: LeaseId, used: &UnitCosts, config: &Config) {
+        let is_live = self.leases.ends(lease).is_some();
+        if used.is_empty() || !is_live || !has_named_units(self.declared(config)) {
+            return;
+        }
+        let rare = self.rare.get_or_insert_default();
+        let known = rare.estimates.iter().position(|known| known.lease == lease);
+        let place = known.unwrap_or_else(|| {
+            let units = UnitCosts::NONE;
+            let at = now;
+            rare.estimates.push(Estimate { lease, at, units });
+            rare.estimates.len() - 1
+        });
+        let Estimate { at, units, .. } = rare.estimates[place];
+        rare.estimates[place].units = units.corrected(used);
+        let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+        let spent = rare.spent.get_or_insert_default();
+        for (name, truth) in used.iter() {
+            let estimate = units.of(name).unwrap_or(0);
+            let difference = Cost::units(UnitCosts::one(name, truth.abs_diff(estimate)));
+            if truth < estimate {
+                spent.put_back(at, &difference, declared);
+            } else {
+                spent.charge(now, now, &difference, declared);
+            }
+        }
+    }
+
+    /// Forgets the estimate of a permit, which stays spent.
+    #[inline]
+    pub(super) fn end_estimate(&mut self, lease: LeaseId) -> Option<Estimate> {
+        let estimates = &mut self.rare.as_mut()?.estimates;
+        let place = estimates.iter().position(|known| known.lease == lease)?;
+        Some(estimates.remove(place))
+    }
+
+    /// Takes back the estimate of a request that did not leave.
+    pub(super) fn refund_units(&mut self, estimate: &Estimate, config: &Config) {
+        if let Some(rare) = &mut self.rare
+            && let Some(spent) = &mut rare.spent
+        {
+            let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+            spent.put_back(estimate.at, &Cost::units(estimate.units), declared);
+        }
+    }
+
+    /// Forgets the estimates of leases that have ended. They stay spent.
+    pub(super) fn forget_estimates(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            let leases = &self.leases;
+            rare.estimates
+                .retain(|estimate| leases.ends(estimate.lease).is_some());
+        }
+    }
+
+    /// Returns the remainder of each declared limit.
+    pub(super) fn remainders(&self, now: Timestamp, config: &Config) -> Vec<Remainder> {
+        let declared = self.declared(config);
+        let spent = self.rare.as_ref().and_then(|rare| rare.spent.as_deref());
+        match spent {
+            Some(spent) => spent.remainders(now, declared).collect(),
+            None => Spent::default().remainders(now, declared).collect(),
+        }
+    }
+
+    /// Returns whether nothing is spent of any declared limit.
+    pub(super) fn has_whole_budgets(&self, now: Timestamp, config: &Config) -> bool {
+        let spent = self.rare.as_ref().and_then(|rare| rare.spent.as_deref());
+        spent.is_none_or(|spent| spent.is_clear(now, self.declared(config)))
+    }
+
+    /// Charges the requests that may have left since this state was written, after the process that
+    /// kept it was killed.
+    ///
+    /// `newest` is the latest departure that was granted. The charge is the most that the pace
+    /// allowed until then, so no window has more than its quantity (P10 in ARCHITECTURE.md).
+    pub fn charge_lost(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
+        if newest <= self.last_grant || self.declared(config).windows().is_empty() {
+            return;
+        }
+        let Rate { per_s, burst, .. } = self.bounds(now, config).rate;
+        let lost = newest.since(self.last_grant).min(LOST_MAX).as_secs_f64();
+        // At an infinite rate only the limits bound the charge.
+        let by_pace = (burst + FASTER * per_s * lost).ceil() as u64;
+        let by_limit = |limit: &DeclaredLimit| match (limit.unit(), limit.per_second()) {
+            (LimitUnit::Requests, Some(per_s)) => Some(limit.quantity() + (per_s * lost) as u64),
+            _ => None,
+        };
+        let limits = self.declared(config).windows().iter();
+        let requests = limits.filter_map(by_limit).chain([by_pace]).min();
+        let requests = requests.unwrap_or(by_pace);
+        let left = self.remainders(now, config);
+        let left = left.into_iter().map(|left| left.remaining).max();
+        let requests = requests.min(left.unwrap_or(0));
+        self.charge(now, newest, &Cost::requests(requests), config);
+    }
+
+    /// Charges `requests` that another copy of this state granted.
+    pub fn charge_requests(&mut self, now: Timestamp, requests: u64, config: &Config) {
+        if requests > 0 && !self.declared(config).windows().is_empty() {
+            self.charge(now, now, &Cost::requests(requests), config);
+        }
+    }
+
+    /// Returns whether anything was spent of a declared limit.
+    pub fn has_spent(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.spent.is_some())
+    }
+
+    /// Forgets what was spent, because the caller adds it to another copy of this state.
+    pub fn forget_spent(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.spent = None;
+        }
+    }
+}
+
+fn cost_of(ask: &Ask) -> Cost {
+    Cost {
+        requests: u64::from(ask.cost.max(1)),
+        bytes: ask.bytes,
+        units: ask.units,
+    }
+}
+
+fn has_named_units(declared: &DeclaredLimits) -> bool {
+    let is_named = |limit: &DeclaredLimit| matches!(limit.unit(), LimitUnit::Named(_));
+    declared.windows().iter().any(is_named)
+}
+
+/// Returns the limit that a request of `ask` exceeds alone.
+pub fn never_fits(declared: &DeclaredLimits, ask: &Ask) -> Option<DeclaredLimit> {
+    let cost = cost_of(ask);
+    let exceeds = |limit: &&DeclaredLimit| cost.of(limit.unit()) > limit.quantity();
+    declared.windows().iter().find(exceeds).cloned()
+}

@@ -1,0 +1,242 @@
+//! The words of an owner: outcomes, found pages, more time.
+
+use std::time::Duration;
+
+use super::Frontier;
+use super::stage::{PROBES_MAX, Stage, put_dated};
+use crate::page::canonical;
+use crate::rows::{self, DomainId, PageRow, QueueRow, UnitRow, Visit};
+use crate::units::Held;
+use crate::{Accepted, FrontierError, GiveBack, Moment, Next, PageOutcome, Store, Table, Token};
+
+/// An outcome and its page.
+struct Reported {
+    row: QueueRow,
+    page: PageRow,
+    status: u16,
+    next: Next,
+}
+
+impl Reported {
+    /// Returns the failed attempts since the last visit that did not fail, and how many of them the
+    /// host refused.
+    fn failures(&self) -> (u16, u16) {
+        let Next::Retry { is_refused, .. } = self.next else {
+            return (0, 0);
+        };
+        let before = self
+            .page
+            .visit
+            .map(|visit| (visit.attempts, visit.refusals));
+        let (attempts, refusals) = before.unwrap_or_default();
+        let refusals = refusals.saturating_add(u16::from(is_refused));
+        (attempts.saturating_add(1), refusals)
+    }
+}
+
+impl<S: Store> Frontier<S> {
+    /// Accepts the words of an owner: outcomes, found pages, and what becomes of the unit.
+    ///
+    /// Outcomes and found pages are stored together or not at all. A page with the outcome
+    /// [`Next::Never`] is never handed out again.
+    ///
+    /// # Errors
+    /// Fails for a unit that has ended, for an outcome of another unit's page, for too many found
+    /// pages, and if the storage fails. Nothing is accepted then.
+    pub fn give_back(&mut self, words: GiveBack, now: Moment) -> Result<Accepted, FrontierError> {
+        self.call(now, |frontier, now| {
+            frontier.check_len(words.found.len())?;
+            let (reported, left) = frontier.resolve(words.token, &words.outcomes, now)?;
+            frontier.accept(words, reported, left, now)
+        })
+    }
+
+    /// Ends a unit. All its pages return to the queue.
+    ///
+    /// # Errors
+    /// Fails for a unit that has ended, and if the storage fails.
+    pub fn drop_unit(&mut self, token: Token, now: Moment) -> Result<(), FrontierError> {
+        self.give_back(GiveBack::of_token(token), now).map(drop)
+    }
+
+    /// Sets the lease of a unit to `lease` from now on, at most
+    /// [`Settings::lease_max`](crate::Settings::lease_max), and returns it.
+    ///
+    /// # Errors
+    /// Fails for a unit that has ended, and if the storage fails.
+    pub fn extend(
+        &mut self,
+        token: Token,
+        lease: Duration,
+        now: Moment,
+    ) -> Result<Duration, FrontierError> {
+        self.call(now, |frontier, now| {
+            let held = frontier.held(token, now)?;
+            let lease = lease.min(frontier.settings.lease_max);
+            let held = Held {
+                domain: held.domain,
+                expires: now.at + lease,
+                pages: held.pages.clone(),
+            };
+            let mut stage = Stage::default();
+            stage.put_unit(token, &held, now);
+            frontier.finish(stage, now)?;
+            frontier.units.remove(token);
+            frontier.units.insert(token, held);
+            Ok(lease)
+        })
+    }
+
+    /// Returns a unit that may still be spoken about.
+    fn held(&self, token: Token, now: Moment) -> Result<&Held, FrontierError> {
+        let held = self.units.live(token, now.at);
+        held.ok_or(FrontierError::Stale(token))
+    }
+
+    /// Finds the page of each outcome, and the pages without one.
+    fn resolve(
+        &self,
+        token: Token,
+        outcomes: &[PageOutcome],
+        now: Moment,
+    ) -> Result<(Vec<Reported>, Vec<QueueRow>), FrontierError> {
+        let held = self.held(token, now)?;
+        let name = self.domain_name(held.domain)?;
+        let mut left = held.pages.clone();
+        left.sort_unstable_by_key(|row| row.hash);
+        let mut reported = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            let url = canonical(&outcome.url)?;
+            let found = self.find_page(held.domain, &name, url.as_str(), &left)?;
+            let Some((place, page)) = found else {
+                return Err(FrontierError::NotInUnit(token, url.into()));
+            };
+            reported.push(Reported {
+                row: left.remove(place),
+                page,
+                status: outcome.status,
+                next: outcome.next,
+            });
+        }
+        Ok((reported, left))
+    }
+
+    /// Finds the page of a URL among the pages of a unit, which are sorted by hash.
+    fn find_page(
+        &self,
+        domain: DomainId,
+        name: &str,
+        url: &str,
+        rows: &[QueueRow],
+    ) -> Result<Option<(usize, PageRow)>, FrontierError> {
+        for probe in 0..PROBES_MAX {
+            let hash = self.hash(url).wrapping_add(probe);
+            let Ok(place) = rows.binary_search_by_key(&hash, |row| row.hash) else {
+                continue;
+            };
+            let page = self.read_page(domain, hash)?;
+            let page = page.ok_or_else(|| rows::damaged("pages", url.as_bytes()))?;
+            if page.form.join(name, &page.url) == url {
+                return Ok(Some((place, page)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn accept(
+        &mut self,
+        words: GiveBack,
+        reported: Vec<Reported>,
+        left: Vec<QueueRow>,
+        now: Moment,
+    ) -> Result<Accepted, FrontierError> {
+        let token = words.token;
+        let held = self.held(token, now)?;
+        let (id, expires) = (held.domain, held.expires);
+        let (kept, returned) = if words.keep {
+            (left, Vec::new())
+        } else {
+            (Vec::new(), left)
+        };
+        let released = (held.pages.len() - kept.len()) as u32;
+        let spacing = self.spacing(id);
+        let mut stage = Stage::default();
+        let Some(domain) = stage.domain(&self.schedule, id) else {
+            return Err(FrontierError::Stale(token));
+        };
+        let mut domain = *domain;
+        domain.leased = domain.leased.saturating_sub(released);
+        for row in returned {
+            domain.priority = domain.priority.max(row.priority());
+        }
+        for report in reported {
+            let again = match report.next {
+                Next::Unvisited => {
+                    domain.priority = domain.priority.max(report.row.priority());
+                    continue;
+                }
+                Next::Never => None,
+                Next::At(date) | Next::Retry { at: date, .. } => Some(date),
+            };
+            stage
+                .batch
+                .remove(Table::Queue, report.row.key(domain.queue));
+            domain.ready = domain.ready.saturating_sub(1);
+            if let Some(date) = again {
+                let (hash, priority) = (report.row.hash, report.row.priority());
+                put_dated(&mut stage.batch, domain.queue, date, hash, priority);
+                domain.add_dated(date);
+            }
+            let (attempts, refusals) = report.failures();
+            let visit = Some(Visit {
+                at: now.date,
+                status: report.status,
+                again,
+                attempts,
+                refusals,
+            });
+            let page = PageRow {
+                visit,
+                ..report.page
+            };
+            let key = rows::page_key(id, report.row.hash);
+            stage.batch.put(Table::Pages, key, rows::encode(&page));
+        }
+        let kept_len = kept.len() as u32;
+        let kept = (!kept.is_empty()).then_some(Held {
+            domain: id,
+            expires,
+            pages: kept,
+        });
+        if let Some(held) = &kept {
+            stage.put_unit(token, held, now);
+        } else {
+            stage.batch.remove(Table::Control, rows::unit_key(token));
+            domain.owners = domain.owners.saturating_sub(1);
+            domain.next = domain.next.max(now.at + spacing.max(words.pause));
+        }
+        stage.domains.insert(id, domain);
+        let answers = self.add_pages(&mut stage, domain.crawl, words.found, now)?;
+        self.finish(stage, now)?;
+        self.units.remove(token);
+        if let Some(held) = kept {
+            self.units.insert(token, held);
+        }
+        Ok(Accepted {
+            answers,
+            kept: kept_len,
+        })
+    }
+}
+
+impl Stage {
+    fn put_unit(&mut self, token: Token, held: &Held, now: Moment) {
+        let row = UnitRow {
+            domain: held.domain,
+            expires: now.date_after(held.expires.since(now.at)),
+            pages: held.pages.clone(),
+        };
+        self.batch
+            .put(Table::Control, rows::unit_key(token), rows::encode(&row));
+    }
+}

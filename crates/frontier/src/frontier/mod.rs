@@ -1,0 +1,222 @@
+//! The frontier: the schedule, the live units and the storage together.
+//!
+//! Each call is one atomic batch of the storage. The memory changes after the batch is committed,
+//! so a process that is killed between any two steps leaves a storage that is whole. If the storage
+//! fails, it is in doubt whether the batch is in it. The frontier then refuses all further calls,
+//! and opening it again reads the truth.
+
+mod fronts;
+mod give_back;
+mod look;
+mod open;
+mod operate;
+mod revise;
+mod serial;
+mod stage;
+mod sweep;
+mod take;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use politely_core::{Rng, Timestamp};
+
+use self::fronts::Fronts;
+pub use self::look::{DomainStatus, PageStatus};
+pub use self::revise::Revision;
+use self::serial::Serial;
+use self::stage::Stage;
+pub use self::take::Gate;
+use crate::page::NewPage;
+use crate::rows::{self, CrawlId, DomainId};
+use crate::schedule::{Domain, Schedule};
+use crate::units::Units;
+use crate::{Answer, CrawlName, FrontierError, Moment, Settings, Store, StoreError, Table};
+
+/// The most expired units that one call ends.
+const EXPIRED_MAX: usize = 256;
+
+/// A persistent queue of domains and their pages, with one owner of a domain at a time.
+///
+/// The methods are of four types: [`put`](Self::put) adds pages; [`take`](Self::take),
+/// [`give_back`](Self::give_back) and [`extend`](Self::extend) are a worker's;
+/// [`block`](Self::block), [`delay`](Self::delay), [`pause`](Self::pause), [`purge`](Self::purge)
+/// and [`delete`](Self::delete) are an operator's; [`counts`](Self::counts),
+/// [`domains`](Self::domains) and [`page`](Self::page) only read. A method that changes something
+/// takes the current time.
+///
+/// When a method returns, its changes survive the end of the process. They survive a power failure
+/// after [`Store::sync`] of [`Frontier::store`].
+#[derive(Debug)]
+pub struct Frontier<S> {
+    store: S,
+    settings: Settings,
+    schedule: Schedule,
+    units: Units,
+    fronts: Fronts,
+    crawls: BTreeMap<CrawlName, CrawlId>,
+    serial: Serial,
+    /// The next id of a domain or a queue.
+    next_id: u32,
+    next_crawl: u32,
+    /// The seed of the hashes of URLs.
+    seed: u64,
+    rng: Rng,
+    /// The latest monotonic time of a call.
+    latest: Timestamp,
+    /// Whether the storage failed.
+    is_closed: bool,
+}
+
+impl<S: Store> Frontier<S> {
+    /// Returns the storage.
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Adds pages to a crawl, and returns one answer for each. The first page creates the crawl.
+    ///
+    /// # Errors
+    /// Fails for too many pages or crawls, and if the storage fails. No page is added then.
+    pub fn put(
+        &mut self,
+        crawl: &CrawlName,
+        pages: Vec<NewPage>,
+        now: Moment,
+    ) -> Result<Vec<Answer>, FrontierError> {
+        self.call(now, |frontier, now| {
+            frontier.check_len(pages.len())?;
+            let mut stage = Stage::default();
+            let id = frontier.crawl_or_new(crawl, &mut stage)?;
+            let answers = frontier.add_pages(&mut stage, id, pages, now)?;
+            frontier.finish(stage, now)?;
+            Ok(answers)
+        })
+    }
+
+    /// Returns how long nothing becomes due: no domain and no expired unit. `None` means that only
+    /// another call can change this.
+    pub fn wake(&self, now: Moment) -> Option<Duration> {
+        let now = self.normalize(now);
+        let expiry = self.units.next_expiry().map(|at| at.since(now.at));
+        [self.schedule.wake(now), expiry]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Runs a call that may change something.
+    fn call<T>(
+        &mut self,
+        now: Moment,
+        work: impl FnOnce(&mut Self, Moment) -> Result<T, FrontierError>,
+    ) -> Result<T, FrontierError> {
+        if self.is_closed {
+            return Err(FrontierError::Closed);
+        }
+        let now = self.normalize(now);
+        self.latest = now.at;
+        let result = self.expire(now).and_then(|()| work(self, now));
+        self.is_closed = matches!(result, Err(FrontierError::Store(_)));
+        result
+    }
+
+    /// Returns the time of a call. The monotonic part never steps back.
+    fn normalize(&self, now: Moment) -> Moment {
+        let at = now.at.max(self.latest);
+        Moment { at, ..now }
+    }
+
+    /// Ends units whose lease is over. Their pages are in the queue already.
+    fn expire(&mut self, now: Moment) -> Result<(), FrontierError> {
+        let tokens = self.units.expired(now.at, EXPIRED_MAX);
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        let mut stage = Stage::default();
+        for token in tokens {
+            stage.batch.remove(Table::Control, rows::unit_key(token));
+            let Some(held) = self.units.remove(token) else {
+                continue;
+            };
+            let spacing = self.spacing(held.domain);
+            if let Some(domain) = stage.domain(&self.schedule, held.domain) {
+                let priorities = held.pages.iter().map(|row| row.priority());
+                let priority = priorities.max().unwrap_or(domain.priority);
+                domain.release(held.pages.len() as u32, priority);
+                domain.next = domain.next.max(now.at + spacing);
+            }
+        }
+        self.finish(stage, now)
+    }
+
+    /// Draws the pause of a domain after a unit.
+    fn spacing(&mut self, domain: DomainId) -> Duration {
+        let spacing = self.settings.spacing.draw(&mut self.rng);
+        spacing.max(self.schedule.orders(domain).delay)
+    }
+
+    /// Commits a stage, and then puts its domains into the schedule.
+    fn finish(&mut self, mut stage: Stage, now: Moment) -> Result<(), FrontierError> {
+        for (id, domain) in &stage.domains {
+            let row = self.domain_row(*id, domain, now);
+            stage
+                .batch
+                .put(Table::Domains, rows::domain_key(*id), rows::encode(&row));
+        }
+        let is_reserved = self.serial.store(&mut stage.batch);
+        self.store.commit(stage.batch)?;
+        // A power failure must not hand out a fencing token a second time.
+        if is_reserved {
+            self.store.sync()?;
+        }
+        for (id, domain) in stage.domains {
+            self.schedule.set(id, domain, now);
+        }
+        Ok(())
+    }
+
+    fn domain_row(&self, id: DomainId, domain: &Domain, now: Moment) -> rows::DomainRow {
+        let orders = self.schedule.orders(id);
+        rows::DomainRow {
+            crawl: domain.crawl,
+            queue: domain.queue,
+            pages: domain.pages,
+            ready: domain.ready,
+            dated: domain.dated,
+            dated_first: domain.dated_first,
+            priority: domain.priority.level(),
+            next: now.date_after(domain.next.since(now.at)),
+            blocked_until: orders.blocked_until,
+            delay_ms: u64::try_from(orders.delay.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn check_len(&self, pages: usize) -> Result<(), FrontierError> {
+        let most = self.settings.pages_per_put_max;
+        if pages > most {
+            return Err(FrontierError::TooManyPages(pages, most));
+        }
+        Ok(())
+    }
+
+    fn crawl(&self, name: &CrawlName) -> Result<CrawlId, FrontierError> {
+        let unknown = || FrontierError::UnknownCrawl(name.clone());
+        self.crawls.get(name).copied().ok_or_else(unknown)
+    }
+
+    /// Returns the name of a domain.
+    fn domain_name(&self, id: DomainId) -> Result<String, StoreError> {
+        let key = rows::text_key(id);
+        let text = self.store.read(Table::Domains, &key)?;
+        let text = text.and_then(|text| String::from_utf8(text).ok());
+        text.ok_or_else(|| rows::damaged("domains", &key))
+    }
+
+    /// Returns the id of a domain of a crawl.
+    fn find_domain(&self, crawl: &CrawlName, name: &str) -> Result<DomainId, FrontierError> {
+        let unknown = || FrontierError::UnknownDomain(crawl.clone(), name.to_owned());
+        let key = rows::name_key(self.crawl(crawl)?, name);
+        let id = self.store.read(Table::Domains, &key)?.ok_or_else(unknown)?;
+        Ok(DomainId(rows::id(&id)?))
+    }
+}

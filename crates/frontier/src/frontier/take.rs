@@ -1,0 +1,316 @@
+//! Hands out units of work.
+
+use std::time::Duration;
+
+use super::Frontier;
+use super::stage::Stage;
+use crate::rows::{self, DomainId, QueueRow, UnitRow};
+use crate::schedule::Domain;
+use crate::units::Held;
+use crate::{
+    Batch, CrawlName, FrontierError, Moment, Priority, Store, StoreError, Table, Take, TakenPage,
+    Token, Unit,
+};
+
+/// The most domains that one call offers to its gate.
+const OFFERS_MAX: usize = 64;
+/// The most pages whose date has come that one call makes ready.
+const PROMOTED_MAX: usize = 1_000;
+/// The least time for which a gate puts off a domain.
+const PUT_OFF_MIN: Duration = Duration::from_millis(1);
+
+/// Decides whether a domain may be handed out now. It gets the domain's name and the number of
+/// pages. It returns how many of them may leave, or how long to wait.
+///
+/// A limiter is such a gate: it acquires the permits. If the call then fails, or hands out fewer
+/// pages, the caller gives the other permits back.
+pub trait Gate: FnMut(&str, u32) -> Result<u32, Duration> {}
+
+impl<F: FnMut(&str, u32) -> Result<u32, Duration>> Gate for F {}
+
+/// The pages of a domain that leave now.
+struct Selection {
+    rows: Vec<QueueRow>,
+    /// The first page after them.
+    head: Option<QueueRow>,
+}
+
+/// The pages whose date has come, with their priorities, and the first page after them.
+type DuePages = (Vec<(QueueRow, Priority)>, Option<QueueRow>);
+
+impl<S: Store> Frontier<S> {
+    /// Hands out the domain that is next, with its first pages. Returns `None` if no domain may be
+    /// handed out now; [`Frontier::wake`] then returns how long to wait.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl, for too many units, and if the storage fails.
+    pub fn take(
+        &mut self,
+        take: &Take,
+        now: Moment,
+        gate: &mut dyn Gate,
+    ) -> Result<Option<Unit>, FrontierError> {
+        self.call(now, |frontier, now| {
+            let crawl = take
+                .crawl
+                .as_ref()
+                .map(|name| frontier.crawl(name))
+                .transpose()?;
+            frontier.check_units()?;
+            for _ in 0..OFFERS_MAX {
+                let Some(id) = frontier.schedule.next(crawl, now) else {
+                    break;
+                };
+                if let Some(unit) = frontier.offer(id, take, now, gate)? {
+                    return Ok(Some(unit));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// Hands out one domain of a crawl. Returns `None` if it may not be handed out now.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl or domain, for too many units, and if the storage fails.
+    pub fn take_domain(
+        &mut self,
+        crawl: &CrawlName,
+        domain: &str,
+        take: &Take,
+        now: Moment,
+        gate: &mut dyn Gate,
+    ) -> Result<Option<Unit>, FrontierError> {
+        self.call(now, |frontier, now| {
+            let id = frontier.find_domain(crawl, domain)?;
+            frontier.check_units()?;
+            if !frontier.schedule.is_due(id, now) {
+                return Ok(None);
+            }
+            frontier.offer(id, take, now, gate)
+        })
+    }
+
+    fn check_units(&self) -> Result<(), FrontierError> {
+        let units = self.units.len();
+        if units >= self.settings.units_max {
+            return Err(FrontierError::TooManyUnits(units));
+        }
+        Ok(())
+    }
+
+    /// Hands out one domain, or puts it off.
+    fn offer(
+        &mut self,
+        id: DomainId,
+        take: &Take,
+        now: Moment,
+        gate: &mut dyn Gate,
+    ) -> Result<Option<Unit>, FrontierError> {
+        let mut stage = Stage::default();
+        let Some(&before) = self.schedule.domain(id) else {
+            return Ok(None);
+        };
+        let mut domain = before;
+        let most = take
+            .pages_max
+            .clamp(1, self.settings.pages_per_unit_max.max(1));
+        let mut selection = self.select(&mut stage.batch, id, &mut domain, most as usize, now)?;
+        let Ok(wanted @ 1..) = u32::try_from(selection.rows.len()) else {
+            // The counts promised a page that is not in the queue.
+            tracing::warn!(domain = id.0, "a domain has fewer pages than counted");
+            domain.ready = domain.leased;
+            stage.domains.insert(id, domain);
+            self.finish(stage, now)?;
+            return Ok(None);
+        };
+        let name = self.domain_name(id)?;
+        let granted = match gate(&name, wanted) {
+            Ok(0) => Err(PUT_OFF_MIN),
+            other => other,
+        };
+        match granted {
+            Ok(granted) if granted < wanted => {
+                let rest = selection.rows.split_off(granted as usize);
+                selection.head = rest.first().copied();
+            }
+            Ok(_) => {}
+            Err(wait) => {
+                // Only the memory changes, so a restart offers the domain again.
+                let mut domain = before;
+                domain.next = now.at + wait.max(PUT_OFF_MIN);
+                self.schedule.set(id, domain, now);
+                return Ok(None);
+            }
+        }
+        let pages = selection
+            .rows
+            .iter()
+            .map(|row| self.taken_page(id, &name, *row));
+        let pages = pages.collect::<Result<Vec<_>, _>>()?;
+        let lease = take.lease.min(self.settings.lease_max);
+        let token = Token(self.serial.take());
+        let row = UnitRow {
+            domain: id,
+            expires: now.date_after(lease),
+            pages: selection.rows,
+        };
+        stage
+            .batch
+            .put(Table::Control, rows::unit_key(token), rows::encode(&row));
+        domain.owners += 1;
+        domain.leased += pages.len() as u32;
+        domain.priority = selection.head.map_or(Priority::MIN, QueueRow::priority);
+        stage.domains.insert(id, domain);
+        self.finish(stage, now)?;
+        self.schedule.serve(domain.crawl, pages.len() as u32);
+        let held = Held {
+            domain: id,
+            expires: now.at + lease,
+            pages: row.pages,
+        };
+        self.units.insert(token, held);
+        let crawl = self.schedule.crawls().get(&domain.crawl);
+        let crawl =
+            crawl.ok_or_else(|| rows::damaged("control", &rows::crawl_key(domain.crawl)))?;
+        Ok(Some(Unit {
+            token,
+            crawl: crawl.name.clone(),
+            domain: name,
+            lease,
+            pages,
+        }))
+    }
+
+    /// Selects the first pages of a domain, and makes pages ready whose date has come.
+    fn select(
+        &mut self,
+        batch: &mut Batch,
+        id: DomainId,
+        domain: &mut Domain,
+        most: usize,
+        now: Moment,
+    ) -> Result<Selection, StoreError> {
+        let leased: Vec<QueueRow> = self
+            .units
+            .of_domain(id)
+            .flat_map(|(_, held)| held.pages.iter().copied())
+            .collect();
+        let mut rows = self.promote(batch, domain, now)?;
+        let mut found = Vec::new();
+        let mut error = None;
+        let mut first = None;
+        let prefix = domain.queue.0.to_be_bytes();
+        let front = self.fronts.find(id);
+        let from = front.map_or_else(|| prefix.to_vec(), |front| front.key(domain.queue));
+        self.store
+            .scan(Table::Queue, &prefix, &from, &mut |key, _| {
+                match QueueRow::of_key(key) {
+                    Ok(row) if row.is_dated() => return false,
+                    Ok(row) => {
+                        first = first.or(Some(row));
+                        if !leased.contains(&row) {
+                            found.push(row);
+                        }
+                    }
+                    Err(why) => error = Some(why),
+                }
+                error.is_none() && found.len() <= most
+            })?;
+        if let Some(error) = error {
+            return Err(error);
+        }
+        if let Some(first) = first {
+            self.fronts.set(id, first);
+        }
+        for row in &rows {
+            self.fronts.add(id, *row);
+        }
+        rows.extend(found);
+        rows.sort_unstable();
+        let head = rows.get(most).copied();
+        rows.truncate(most);
+        Ok(Selection { rows, head })
+    }
+
+    /// Moves pages whose date has come to the lane of their priority, and returns them.
+    fn promote(
+        &mut self,
+        batch: &mut Batch,
+        domain: &mut Domain,
+        now: Moment,
+    ) -> Result<Vec<QueueRow>, StoreError> {
+        let (due, next) = self.due_pages(domain, now)?;
+        let mut promoted = Vec::with_capacity(due.len());
+        for (row, priority) in due {
+            let ready = QueueRow::ready(priority, self.serial.take(), row.hash);
+            batch.remove(Table::Queue, row.key(domain.queue));
+            batch.put(Table::Queue, ready.key(domain.queue), []);
+            domain.dated = domain.dated.saturating_sub(1);
+            domain.add_ready(priority);
+            promoted.push(ready);
+        }
+        match next {
+            Some(next) => domain.dated_first = next.due(),
+            None if domain.dated_first <= now.date => domain.dated = 0,
+            None => {}
+        }
+        Ok(promoted)
+    }
+
+    /// Returns the pages whose date has come, with their priorities, and the first page after them.
+    fn due_pages(&self, domain: &Domain, now: Moment) -> Result<DuePages, StoreError> {
+        let mut due = Vec::new();
+        let mut next = None;
+        if domain.dated == 0 || domain.dated_first > now.date {
+            return Ok((due, next));
+        }
+        let mut error = None;
+        let prefix = rows::dated_prefix(domain.queue);
+        // No page is before this one. The entries before it were deleted.
+        let from = QueueRow::dated(domain.dated_first, 0).key(domain.queue);
+        self.store.scan(
+            Table::Queue,
+            &prefix,
+            &from,
+            &mut |key, value| match QueueRow::of_key(key) {
+                Ok(row) if row.due() <= now.date && due.len() < PROMOTED_MAX => {
+                    let level = value.first().copied().unwrap_or_default();
+                    due.push((row, Priority::new(level).unwrap_or_default()));
+                    true
+                }
+                Ok(row) => {
+                    next = Some(row);
+                    false
+                }
+                Err(why) => {
+                    error = Some(why);
+                    false
+                }
+            },
+        )?;
+        error.map_or(Ok((due, next)), Err)
+    }
+
+    fn taken_page(&self, id: DomainId, name: &str, row: QueueRow) -> Result<TakenPage, StoreError> {
+        let missing = || rows::damaged("pages", &rows::page_key(id, row.hash));
+        let page = self.read_page(id, row.hash)?.ok_or_else(missing)?;
+        Ok(TakenPage {
+            url: page.form.join(name, &page.url),
+            priority: row.priority(),
+            metadata: page.metadata,
+            attempts: page.visit.map_or(0, |visit| visit.attempts),
+            refusals: page.visit.map_or(0, |visit| visit.refusals),
+        })
+    }
+
+    /// Ends all units of a domain, and forgets where its queue begins.
+    pub(super) fn end_units(&mut self, batch: &mut Batch, id: DomainId) {
+        self.fronts.remove(id);
+        let tokens: Vec<_> = self.units.of_domain(id).map(|(token, _)| token).collect();
+        for token in tokens {
+            batch.remove(Table::Control, rows::unit_key(token));
+            self.units.remove(token);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A domain as the schedule knows it.
+
+use std::time::Duration;
+
+use politely_core::Timestamp;
+
+use crate::Date;
+use crate::page::Priority;
+use crate::rows::{CrawlId, QueueId};
+
+/// A domain as the schedule knows it: no names, no pages. There may be millions in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Domain {
+    /// The place in the schedule. [`super::Schedule`] alone changes it.
+    pub(super) place: Place,
+    /// The domain is not handed out before this time.
+    pub(crate) next: Timestamp,
+    /// The date of the first page that waits for one. It has a meaning only if `dated` is not 0.
+    pub(crate) dated_first: Date,
+    pub(crate) crawl: CrawlId,
+    pub(crate) queue: QueueId,
+    /// Pages that were ever accepted.
+    pub(crate) pages: u32,
+    /// Pages that wait for no date, with the leased ones.
+    pub(crate) ready: u32,
+    /// Pages that wait for a date.
+    pub(crate) dated: u32,
+    /// Pages in live units.
+    pub(crate) leased: u32,
+    /// The highest priority of a page that waits for no date.
+    pub(crate) priority: Priority,
+    pub(crate) owners: u8,
+}
+
+impl Domain {
+    pub(crate) const fn new(crawl: CrawlId, queue: QueueId) -> Self {
+        Self {
+            place: Place::Idle,
+            next: Timestamp::ZERO,
+            dated_first: Date::EPOCH,
+            crawl,
+            queue,
+            pages: 0,
+            ready: 0,
+            dated: 0,
+            leased: 0,
+            priority: Priority::MIN,
+            owners: 0,
+        }
+    }
+
+    /// Counts a page that may be handed out.
+    pub(crate) fn add_ready(&mut self, priority: Priority) {
+        self.ready += 1;
+        self.priority = self.priority.max(priority);
+    }
+
+    /// Counts a page that waits for a date.
+    pub(crate) fn add_dated(&mut self, due: Date) {
+        let is_first = self.dated == 0 || due < self.dated_first;
+        if is_first {
+            self.dated_first = due;
+        }
+        self.dated += 1;
+    }
+
+    /// Ends one owner's claim on `pages` pages. `priority` is the highest of those that stay.
+    pub(crate) fn release(&mut self, pages: u32, priority: Priority) {
+        self.owners = self.owners.saturating_sub(1);
+        self.leased = self.leased.saturating_sub(pages);
+        self.priority = self.priority.max(priority);
+    }
+}
+
+/// What an operator ordered for one domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Orders {
+    /// The domain is not handed out before this date.
+    pub(crate) blocked_until: Date,
+    /// The least pause between two units.
+    pub(crate) delay: Duration,
+}
+
+/// Where a domain is in the schedule. It is in one list at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In no list: no page waits.
+    Idle,
+    /// In no list: the domain has as many owners as it may.
+    Owned,
+    /// In the list by date: every page waits for a date, or an operator blocked the domain.
+    Asleep(Date),
+    /// In the list by time: the pause after a unit.
+    Waiting(Timestamp),
+    /// In its crawl's list, by rank.
+    Runnable(Timestamp),
+}

@@ -1,0 +1,216 @@
+//! The queues of callers, by key set, and which of the callers are in a call.
+//!
+//! Callers of the same keys wait in one queue. Only the first few of each queue are sent to the
+//! coordinator, which has queues of its own. Otherwise a thousand tasks that wait for one host
+//! would make every call a thousand items long.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use politely_api::wire::{Cost, Item};
+use politely_core::host::{Ask, CrawlDelay};
+use politely_core::key::Key;
+use tokio::sync::oneshot;
+
+use super::outcome::amounts;
+use super::permit_guard::CoordinatorGuard;
+use crate::error::AcquireError;
+
+/// The maximum number of acquire requests of one queue in calls at a time. That many can leave
+/// within a round trip, and they are few enough to be repeated.
+const FRONT: usize = 32;
+
+/// The keys of one request. The outcome is reported to the first.
+pub(super) type KeySet = Arc<[Key]>;
+/// The channel to a caller.
+pub(super) type ReplySender = oneshot::Sender<Result<CoordinatorGuard, AcquireError>>;
+
+/// All queues.
+#[derive(Default)]
+pub(super) struct Lines {
+    of: HashMap<KeySet, Line, foldhash::fast::RandomState>,
+    open: HashMap<u64, Open, foldhash::fast::RandomState>,
+    next: u64,
+}
+
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<u64>,
+    in_calls: usize,
+}
+
+/// An acquire request without an answer.
+pub(super) struct Open {
+    pub(super) keys: KeySet,
+    ask: Ask,
+    /// The number in its idempotency key. It changes once the coordinator has used up the first
+    /// key.
+    name: u64,
+    pub(super) receiver: Receiver,
+}
+
+/// The receiver of the permit.
+pub(super) enum Receiver {
+    Caller(ReplySender),
+    /// A prefetch for the next call of `try_acquire`.
+    Prefetch,
+}
+
+impl Open {
+    fn is_given_up(&self) -> bool {
+        matches!(&self.receiver, Receiver::Caller(sender) if sender.is_closed())
+    }
+}
+
+impl Lines {
+    /// Returns the number of acquire requests.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Adds an acquire request at the end of the queue of `keys`, and returns its number.
+    pub(super) fn join(&mut self, keys: KeySet, ask: Ask, receiver: Receiver) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let line = self.of.entry(Arc::clone(&keys)).or_default();
+        line.waiting.push_back(number);
+        let open = Open {
+            keys,
+            ask,
+            name: number,
+            receiver,
+        };
+        self.open.insert(number, open);
+        number
+    }
+
+    /// Returns whether an acquire request can be sent.
+    pub(super) fn any_waiting(&self) -> bool {
+        let can_send = |line: &Line| !line.waiting.is_empty() && line.in_calls < FRONT;
+        self.of.values().any(can_send)
+    }
+
+    /// Takes up to `most` acquire requests from the heads of the queues, and returns their numbers
+    /// and items.
+    ///
+    /// `delay` returns the Crawl-delay of a key.
+    pub(super) fn take(
+        &mut self,
+        most: usize,
+        prefix: &str,
+        delay: impl Fn(&Key) -> Option<CrawlDelay>,
+    ) -> (Vec<u64>, Vec<Item>) {
+        let (mut numbers, mut items) = (Vec::new(), Vec::new());
+        self.of.retain(|keys, line| {
+            while line.in_calls < FRONT && numbers.len() < most {
+                let Some(number) = line.waiting.pop_front() else {
+                    break;
+                };
+                match self.open.get(&number) {
+                    Some(open) if !open.is_given_up() => {
+                        line.in_calls += 1;
+                        numbers.push(number);
+                        items.push(item(keys, open, prefix, delay(&keys[0])));
+                    }
+                    _ => {
+                        self.open.remove(&number);
+                    }
+                }
+            }
+            line.in_calls > 0 || !line.waiting.is_empty()
+        });
+        (numbers, items)
+    }
+
+    /// Returns the key that the outcome is reported to.
+    pub(super) fn key(&self, number: u64) -> Option<&Key> {
+        self.open.get(&number).map(|open| &open.keys[0])
+    }
+
+    /// Returns an acquire request from a call to the head of its queue.
+    pub(super) fn back(&mut self, number: u64) {
+        let Some(open) = self.open.get(&number) else {
+            return;
+        };
+        if let Some(line) = self.of.get_mut(&open.keys) {
+            line.in_calls -= 1;
+            line.waiting.push_front(number);
+        }
+    }
+
+    /// Returns an acquire request to its queue with a new idempotency key. The answer to the old
+    /// key is final.
+    pub(super) fn rename(&mut self, number: u64) {
+        if let Some(open) = self.open.get_mut(&number) {
+            open.name = self.next;
+            self.next += 1;
+        }
+        self.back(number);
+    }
+
+    /// Removes an acquire request that was answered.
+    pub(super) fn served(&mut self, number: u64) -> Option<Open> {
+        let open = self.open.remove(&number)?;
+        if let Some(line) = self.of.get_mut(&open.keys) {
+            line.in_calls -= 1;
+        }
+        Some(open)
+    }
+
+    /// Removes an acquire request, and returns whether it is gone. A request that is in a call
+    /// stays until its answer comes.
+    pub(super) fn withdraw(&mut self, number: u64) -> bool {
+        let Some(open) = self.open.get(&number) else {
+            return true;
+        };
+        let Some(line) = self.of.get_mut(&open.keys) else {
+            return true;
+        };
+        let Some(at) = line.waiting.iter().position(|other| *other == number) else {
+            return false;
+        };
+        line.waiting.remove(at);
+        self.open.remove(&number);
+        true
+    }
+
+    /// Removes all acquire requests.
+    pub(super) fn drain(&mut self) -> Vec<Open> {
+        self.of.clear();
+        self.open.drain().map(|(_, open)| open).collect()
+    }
+}
+
+fn cost(ask: &Ask) -> Cost {
+    if ask.units.is_empty() {
+        return Cost::Tokens(ask.cost);
+    }
+    let requests = ("requests".to_owned(), u64::from(ask.cost));
+    Cost::Units(
+        std::iter::once(requests)
+            .chain(amounts(&ask.units))
+            .collect(),
+    )
+}
+
+fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> Item {
+    let ahead = open.ask.horizon.as_millis() as u32;
+    // Rounded up, so that no request leaves early.
+    let pause = |delay: CrawlDelay| delay.pause.as_nanos().div_ceil(1_000_000) as u64;
+    Item {
+        id: Some(format!("{prefix}{:x}", open.name)),
+        key: Some(keys[0].as_str().to_owned()),
+        also: keys[1..]
+            .iter()
+            .map(|key| key.as_str().to_owned())
+            .collect(),
+        cost: cost(&open.ask),
+        bytes: open.ask.bytes,
+        max_wait_ms: (ahead > 0).then_some(ahead),
+        crawl_delay_ms: delay.map(pause),
+        crawl_delay_fresh_ms: delay.map(|delay| delay.fresh.as_millis() as u64),
+        slots: 1,
+        ..Item::default()
+    }
+}

@@ -1,0 +1,256 @@
+//! The client's guard of a permit that the coordinator granted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use politely_api::wire::Told;
+use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
+use politely_core::host::{Ask, Directions};
+use politely_core::key::Key;
+use politely_core::retry::Attempt;
+use politely_core::signal::Report;
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::outcome::{amounts, outcome_of};
+use crate::backend::operations::Later;
+use crate::permit::{Departure, Judged, Permit, PermitGuard};
+
+/// The maximum time to wait for the coordinator's decision about a request.
+const JUDGED_WITHIN: Duration = Duration::from_secs(2);
+
+/// A permit as the coordinator granted it, with times of this limiter's clock.
+#[derive(Clone, Debug)]
+pub(super) struct Granted {
+    pub(super) permit: String,
+    pub(super) key: Key,
+    pub(super) start: Timestamp,
+    /// The latest time at which the request may leave.
+    pub(super) valid_until: Timestamp,
+    pub(super) lease: Duration,
+}
+
+/// The lease of a permit. The background task renews it as long as the permit's guard exists.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) permit: String,
+    until: AtomicU64,
+    lost: AtomicBool,
+}
+
+impl Lease {
+    pub(super) fn new(granted: &Granted) -> Self {
+        let until = granted.start + safely(granted.lease);
+        Self {
+            permit: granted.permit.clone(),
+            until: AtomicU64::new(until.as_micros()),
+            lost: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the time that is left, or `None` if the lease expired or was lost.
+    pub(super) fn left(&self, now: Timestamp) -> Option<Duration> {
+        let left = Timestamp::from_micros(self.until.load(Ordering::Acquire)).since(now);
+        (!left.is_zero() && !self.lost.load(Ordering::Acquire)).then_some(left)
+    }
+
+    /// Extends the lease to `lease` from `from` on, if that is later than its present end.
+    pub(super) fn extend(&self, from: Timestamp, lease: Duration) {
+        let until = (from + safely(lease)).as_micros();
+        self.until.fetch_max(until, Ordering::AcqRel);
+    }
+
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+}
+
+/// Shortens a lease by a tenth, at most a second. This covers the time between the coordinator's
+/// answer and its arrival here.
+fn safely(lease: Duration) -> Duration {
+    lease.saturating_sub((lease / 10).min(Duration::from_secs(1)))
+}
+
+/// An attempt, in the fields of the coordinator's API.
+#[derive(Clone, Debug)]
+struct Counted {
+    /// The method. It is absent if the request may be sent again.
+    method: Option<String>,
+    number: u16,
+    refused: u16,
+}
+
+/// The guard of a permit. Dropping it without a report cancels the permit.
+pub(crate) struct CoordinatorGuard {
+    shared: Arc<Shared>,
+    granted: Granted,
+    lease: Arc<Lease>,
+    sent: bool,
+    /// The attempt of the request, if attempts are counted.
+    attempt: Option<Counted>,
+    /// The report of the head. It is sent again with the bytes when the body has come.
+    head: Option<Box<Told>>,
+    over: bool,
+}
+
+impl CoordinatorGuard {
+    /// Creates the guard of `granted`. Its lease is renewed from now on.
+    pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
+        let lease = Arc::new(Lease::new(&granted));
+        shared.session.lock().hold(&granted, &lease);
+        Self {
+            shared: Arc::clone(shared),
+            granted,
+            lease,
+            sent: false,
+            attempt: None,
+            head: None,
+            over: false,
+        }
+    }
+
+    pub(super) const fn start(&self) -> Timestamp {
+        self.granted.start
+    }
+
+    pub(super) fn into_permit(self) -> Permit {
+        // The coordinator knows what the permit gives back.
+        let unused = Ask::default().unused();
+        let departure = Departure::new(self.granted.start, f64::INFINITY, 1, unused);
+        Permit::guarded(Box::new(self), departure)
+    }
+
+    /// Returns whether the request may still leave.
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        now <= self.granted.valid_until
+    }
+
+    fn outcome(&self, report: &Report, body_coming: bool) -> Told {
+        let outcome = outcome_of(&self.granted.permit, report, body_coming);
+        match self.attempt.clone() {
+            None => outcome,
+            Some(Counted {
+                method,
+                number,
+                refused,
+            }) => Told {
+                method,
+                attempt: number,
+                refused,
+                ..outcome
+            },
+        }
+    }
+
+    fn send(&self, outcome: Told, report: &Report) -> Directions {
+        let now = self.shared.clock.now();
+        let directions = self
+            .shared
+            .session
+            .lock()
+            .report(&self.granted.key, outcome, report, now);
+        self.shared.wake.notify_one();
+        directions
+    }
+}
+
+impl PermitGuard for CoordinatorGuard {
+    fn lease(&self) -> Duration {
+        self.granted.lease
+    }
+
+    fn sent(&mut self) {
+        self.sent = true;
+    }
+
+    fn renew(&self) -> Option<Duration> {
+        self.lease.left(self.shared.clock.now())
+    }
+
+    fn abandon(mut self: Box<Self>) {
+        self.over = true;
+    }
+
+    fn report(mut self: Box<Self>, report: &Report) -> Directions {
+        self.over = true;
+        let outcome = self.outcome(report, false);
+        self.send(outcome, report)
+    }
+
+    fn heard(&mut self, report: &Report) -> Directions {
+        let outcome = self.outcome(report, true);
+        let later = Told {
+            bytes: 0,
+            ..outcome.clone()
+        };
+        self.head = Some(Box::new(later));
+        self.send(outcome, report)
+    }
+
+    fn settle(&mut self, used: &UnitCosts) {
+        if let Some(head) = &mut self.head {
+            head.used.extend(amounts(used));
+        }
+    }
+
+    fn received(&mut self, bytes: u64) {
+        if let Some(head) = &mut self.head {
+            head.bytes = head.bytes.saturating_add(bytes);
+        }
+    }
+
+    fn judge(
+        &mut self,
+        attempt: &Attempt,
+        repeatable: bool,
+    ) -> Option<Later<'static, Option<Judged>>> {
+        let most = u32::from(u16::MAX);
+        self.attempt = Some(Counted {
+            // The client knows whether the request may be repeated: by the user's policy, and by
+            // whether it has a copy.
+            method: (!repeatable).then(|| attempt.method.to_string()),
+            number: attempt.number.min(most) as u16,
+            refused: attempt.refusals.min(most) as u16,
+        });
+        let (judge, judged) = oneshot::channel();
+        let permit = self.granted.permit.clone();
+        self.shared.session.lock().expect_decision(permit, judge);
+        Some(Box::pin(async move {
+            let judged = tokio::time::timeout(JUDGED_WITHIN, judged).await;
+            judged.ok()?.ok()
+        }))
+    }
+
+    /// Returns the guard alone, since a coordinator grants one departure at a time.
+    fn split(self: Box<Self>) -> Vec<Box<dyn PermitGuard>> {
+        vec![self]
+    }
+}
+
+impl Drop for CoordinatorGuard {
+    fn drop(&mut self) {
+        let mut session = self.shared.session.lock();
+        session.let_go();
+        if !self.over {
+            match self.head.take() {
+                Some(mut outcome) => {
+                    outcome.body_coming = false;
+                    session.queue_report(&self.granted.key, *outcome);
+                }
+                None => session.cancel(std::mem::take(&mut self.granted.permit), self.sent),
+            }
+        }
+        drop(session);
+        self.shared.wake.notify_one();
+    }
+}
+
+impl std::fmt::Debug for CoordinatorGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CoordinatorGuard")
+            .field(&self.granted)
+            .finish()
+    }
+}

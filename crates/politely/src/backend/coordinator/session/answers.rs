@@ -1,0 +1,323 @@
+//! The effect of an answer, and of a call without an answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_api::client::CallError;
+use politely_api::wire::{self, Answer, RefusedCode};
+use politely_core::Timestamp;
+use politely_core::key::Key;
+
+use super::super::call::{Call, Reply, Sent};
+use super::super::lines::{Open, Receiver};
+use super::super::permit_guard::Granted;
+use super::super::prefetches::{AGAIN, parked};
+use super::{Delivery, KNOWN_MAX, Known, Session};
+use crate::error::{AcquireError, RefusalReason};
+use crate::permit::Judged;
+
+/// The maximum pause after the first call without an answer. It doubles with each further one.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The upper bound of that maximum. It is short, so that work goes on soon after the coordinator is
+/// back.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The maximum pause before an acquire request is sent again with a new idempotency key.
+const SOON: Duration = Duration::from_millis(200);
+
+/// The meaning of an answer to one item.
+enum Verdict {
+    /// The acquire request returns to its place in the queue.
+    Back,
+    /// It returns to its place with a new idempotency key.
+    Anew,
+    Served(Result<Granted, No>),
+}
+
+/// A final refusal: the error of `acquire`, the reason of `try_acquire`, and how long it applies.
+struct No(AcquireError, RefusalReason, Duration);
+
+impl Session {
+    /// Applies the result of a call, and returns the results for its callers.
+    pub(in super::super) fn answered(
+        &mut self,
+        sent: Sent,
+        reply: Result<Reply, CallError>,
+        now: Timestamp,
+    ) -> Vec<Delivery> {
+        self.under_way.ended(sent.kind);
+        self.answers += 1;
+        match reply {
+            Ok(reply) => {
+                (self.failures, self.last_error) = (0, None);
+                self.not_before = self.not_before.min(now);
+                self.apply(sent, reply, now)
+            }
+            Err(error) => {
+                self.last_error = Some(error.to_string());
+                let pause = match &error {
+                    CallError::Rejected { .. } | CallError::Unreadable(_) => {
+                        return self.refused(sent, &error.to_string(), now);
+                    }
+                    CallError::Busy { retry_after, .. } => {
+                        *retry_after + self.jitter(*retry_after / 2)
+                    }
+                    CallError::Unavailable(_) => {
+                        self.jitter(PAUSE_MAX.min(PAUSE * (1 << self.failures.min(5))))
+                    }
+                };
+                self.failures = self.failures.saturating_add(1);
+                self.not_before = self.not_before.max(now + pause);
+                self.take_back(sent, now);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Returns full jitter: a random time below `most`.
+    fn jitter(&mut self, most: Duration) -> Duration {
+        most.mul_f64(self.rng.unit())
+    }
+
+    /// Takes a call without an answer back, so that everything in it is sent again.
+    fn take_back(&mut self, sent: Sent, now: Timestamp) {
+        for number in sent.requests.into_iter().rev() {
+            self.lines.back(number);
+        }
+        match sent.call {
+            Call::Exchange(call, keys) => {
+                for outcome in keys.into_iter().zip(call.report).rev() {
+                    self.reports.push_front(outcome);
+                }
+            }
+            Call::Cancel(call) => self.cancels[usize::from(call.sent)].extend(call.permits),
+            Call::Patch(key, patch) => self.patches.push_front((key, patch)),
+            Call::Renew(_, leases) => {
+                for lease in leases {
+                    self.renew_at(now, Arc::downgrade(&lease));
+                }
+            }
+        }
+    }
+
+    /// Drops the content of a rejected call, since it would be rejected again. Its callers get an
+    /// error.
+    fn refused(&mut self, sent: Sent, why: &str, now: Timestamp) -> Vec<Delivery> {
+        self.failures = 0;
+        tracing::warn!(%why, "the coordinator refuses a call");
+        match &sent.call {
+            Call::Exchange(call, _) => {
+                for outcome in &call.report {
+                    self.judges.remove(&outcome.permit);
+                }
+                self.has_rejected |= !call.report.is_empty();
+            }
+            Call::Patch(..) | Call::Cancel(_) => self.has_rejected = true,
+            Call::Renew(..) => {}
+        }
+        let until = now + AGAIN;
+        let mut deliveries = Vec::new();
+        for open in sent
+            .requests
+            .into_iter()
+            .filter_map(|number| self.lines.served(number))
+        {
+            match open.receiver {
+                Receiver::Caller(sender) => {
+                    deliveries.push((sender, Err(AcquireError::Coordinator(why.to_owned()))));
+                }
+                Receiver::Prefetch => {
+                    self.ready.push(open.keys[0].clone());
+                    self.prefetches
+                        .refused(&open.keys, RefusalReason::Refused, until);
+                }
+            }
+        }
+        deliveries
+    }
+
+    fn apply(&mut self, sent: Sent, reply: Reply, now: Timestamp) -> Vec<Delivery> {
+        match (sent.call, reply) {
+            (Call::Exchange(call, keys), Reply::Exchanged(answers)) => {
+                let permits = call.report.iter().map(|outcome| &outcome.permit);
+                for ((key, permit), answer) in keys.into_iter().zip(permits).zip(answers.report) {
+                    self.learn(key, &answer, now);
+                    self.judge(permit, answer);
+                }
+                self.serve(&sent.requests, answers.acquire, now)
+            }
+            (Call::Renew(_, leases), Reply::Renewed(answer)) => {
+                let renewed: BTreeMap<String, u64> = answer
+                    .renewed
+                    .into_iter()
+                    .map(|renewed| (renewed.permit, renewed.lease_ms))
+                    .collect();
+                for lease in leases {
+                    if let Some(ms) = renewed.get(&lease.permit) {
+                        let length = Duration::from_millis(*ms);
+                        lease.extend(sent.at, length);
+                        self.renew_at(sent.at + length / 2, Arc::downgrade(&lease));
+                    } else {
+                        lease.lose();
+                    }
+                }
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn learn(&mut self, key: Key, answer: &wire::ToldAnswer, now: Timestamp) {
+        self.stats.late += u64::from(answer.late);
+        if let Some(error) = &answer.error {
+            self.has_rejected = true;
+            tracing::warn!(%key, permit = answer.permit, field = error.field, detail = error.detail, "report refused");
+        } else if !answer.late || answer.rate > 0.0 {
+            if self.known.len() >= KNOWN_MAX {
+                self.known.clear();
+            }
+            let hold_until = now + Duration::from_millis(answer.hold_ms);
+            self.known.insert(
+                key,
+                Known {
+                    rate: answer.rate,
+                    hold_until,
+                },
+            );
+        }
+    }
+
+    /// Delivers the coordinator's decision about the request of `permit`. If the coordinator could
+    /// not decode the report, nothing is delivered, and the worker decides alone.
+    fn judge(&mut self, permit: &str, answer: wire::ToldAnswer) {
+        let Some(judge) = self.judges.remove(permit) else {
+            return;
+        };
+        let judged = match answer.next {
+            wire::Next::Retry { after_ms } => Judged::Retry(Duration::from_millis(after_ms)),
+            wire::Next::GiveUp { reason } => Judged::GiveUp(reason),
+            wire::Next::Done => return,
+        };
+        // The receiver is gone if the worker does not wait for the decision.
+        let _ = judge.send(judged);
+    }
+
+    fn serve(&mut self, requests: &[u64], answers: Vec<Answer>, now: Timestamp) -> Vec<Delivery> {
+        let mut open: Vec<bool> = vec![true; requests.len()];
+        let mut deliveries = Vec::new();
+        for answer in answers {
+            let item = item_of(&answer) as usize;
+            let Some(&number) = requests.get(item).filter(|_| open[item]) else {
+                continue;
+            };
+            match self.verdict(number, answer, now) {
+                Verdict::Back => {}
+                Verdict::Anew => {
+                    open[item] = false;
+                    self.lines.rename(number);
+                }
+                Verdict::Served(result) => {
+                    open[item] = false;
+                    if let Some(served) = self.lines.served(number) {
+                        deliveries.extend(self.deliver(served, result, now));
+                    }
+                }
+            }
+        }
+        for (&number, _) in requests.iter().zip(open).rev().filter(|(_, open)| *open) {
+            self.lines.back(number);
+        }
+        deliveries
+    }
+
+    fn verdict(&mut self, number: u64, answer: Answer, now: Timestamp) -> Verdict {
+        let Some(key) = self.lines.key(number).cloned() else {
+            // The session was closed meanwhile.
+            if let Answer::Granted(grant) = answer {
+                self.cancel(grant.permit, false);
+            }
+            return Verdict::Back;
+        };
+        let no = |error, reason, rest| Verdict::Served(Err(No(error, reason, rest)));
+        match answer {
+            Answer::Granted(grant) => {
+                let start = now + Duration::from_millis(grant.start_in_ms);
+                Verdict::Served(Ok(Granted {
+                    permit: grant.permit,
+                    key,
+                    start,
+                    valid_until: start + Duration::from_millis(grant.valid_for_ms),
+                    lease: Duration::from_millis(grant.lease_ms),
+                }))
+            }
+            Answer::Wait { .. } => Verdict::Back,
+            Answer::Refused {
+                code,
+                reason,
+                retry_in_ms,
+                ..
+            } => match code {
+                RefusedCode::Parked => {
+                    let (rest, why) = parked(&reason, retry_in_ms);
+                    no(
+                        AcquireError::Parked(key, rest),
+                        RefusalReason::Wait(why),
+                        rest,
+                    )
+                }
+                RefusedCode::Full => no(AcquireError::Full, RefusalReason::Full, AGAIN),
+                RefusedCode::LineFull => {
+                    no(AcquireError::LineFull(key), RefusalReason::Asked, AGAIN)
+                }
+                // The permit of this idempotency key is gone, or the coordinator is shutting down.
+                // A new key is sent a little later.
+                RefusedCode::IdUsed | RefusedCode::Closing => {
+                    self.not_before = self.not_before.max(now + self.jitter(SOON));
+                    Verdict::Anew
+                }
+            },
+            Answer::Error { error, .. } => {
+                let detail = format!("{}: {}", error.field, error.detail);
+                no(
+                    AcquireError::Coordinator(detail),
+                    RefusalReason::Refused,
+                    AGAIN,
+                )
+            }
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        served: Open,
+        result: Result<Granted, No>,
+        now: Timestamp,
+    ) -> Option<Delivery> {
+        match served.receiver {
+            Receiver::Caller(sender) => Some((sender, result.map_err(|No(error, ..)| error))),
+            Receiver::Prefetch => {
+                self.ready.push(served.keys[0].clone());
+                match result {
+                    Ok(granted) => {
+                        if let Some(unwanted) = self.prefetches.came(&served.keys, granted) {
+                            self.cancel(unwanted.permit, false);
+                        }
+                    }
+                    Err(No(_, reason, rest)) => {
+                        self.prefetches.refused(&served.keys, reason, now + rest);
+                    }
+                }
+                None
+            }
+        }
+    }
+}
+
+fn item_of(answer: &Answer) -> u32 {
+    match answer {
+        Answer::Granted(grant) => grant.item,
+        Answer::Wait { item, .. } | Answer::Refused { item, .. } | Answer::Error { item, .. } => {
+            *item
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The operations of a limiter on keys in this process.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
+use politely_core::config::Config;
+use politely_core::gate::{HoldReason, LeaseId};
+use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
+use politely_core::key::Key;
+
+use super::Local;
+use super::part::Part;
+use super::registry::{Entry, Full};
+use super::waiters::{Turn, Waiters};
+use crate::backend::operations::{Later, Operations};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
+use crate::permit::{Departure, Permit};
+use crate::snapshot::Snapshot;
+use crate::stats::{Commits, Stats};
+
+impl Operations for Local {
+    fn acquire<'a>(
+        &'a self,
+        keys: &'a [Key],
+        ask: Ask,
+        turn: Turn,
+    ) -> Later<'a, Result<Permit, AcquireError>> {
+        Box::pin(async move {
+            if keys.is_empty() {
+                return Err(AcquireError::NoKey);
+            }
+            match self.try_acquire(keys, ask, turn) {
+                Ok(permit) => Ok(permit),
+                Err(refusal) => self.wait(keys, ask, turn, refusal).await,
+            }
+        })
+    }
+
+    fn try_acquire(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
+        match keys {
+            [key] => self.try_part(key, 0, ask, turn, true),
+            _ => self.try_several(keys, ask, turn),
+        }
+    }
+
+    fn request<'a>(
+        &'a self,
+        keys: &'a [Key],
+        ask: Ask,
+        turn: Turn,
+    ) -> Later<'a, Result<Permit, Refusal>> {
+        Box::pin(async move { self.try_acquire(keys, ask, turn) })
+    }
+
+    fn adopt<'a>(
+        &'a self,
+        _leases: &'a [(Key, LeaseId)],
+        _patience: Duration,
+    ) -> Later<'a, Result<Option<Permit>, Unsupported>> {
+        let why = Unsupported {
+            operation: "adopt",
+            backend: "whose keys are in this process",
+            instead: "share the keys through an engine, or use readmit",
+        };
+        Box::pin(std::future::ready(Err(why)))
+    }
+
+    fn readmit(&self, key: &Key, start: Timestamp, lease: Duration) -> Result<Permit, SetError> {
+        let now = self.now();
+        let mut found = self.registry.find_or_make(key, now)?;
+        let (shard, slot) = (Arc::clone(found.shared), found.slot);
+        let entry = found.entry();
+        let id = entry.host.readmit(start, lease);
+        entry.stats.granted += 1;
+        let part = Part {
+            shard,
+            slot,
+            generation: entry.generation,
+            lease: id,
+        };
+        let departure = Departure::new(start, f64::INFINITY, 1, Ask::default().unused());
+        Ok(Permit::of(part, departure))
+    }
+
+    fn ready(&self) -> Later<'_, Vec<Key>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
+        Ok(self.with_key(key, |now, entry| entry.host.set(now, numbers, entry.config))?)
+    }
+
+    fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
+        let found = self.registry.find(key);
+        let numbers = found.map(|mut found| found.entry().host.operator_numbers());
+        Ok(numbers.unwrap_or_default())
+    }
+
+    fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full> {
+        self.with_key(key, |now, entry| {
+            entry.host.declare(now, limits, entry.config);
+        })
+    }
+
+    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+        let now = self.now();
+        if limits.is_none() && !self.knows(key) {
+            return Ok(());
+        }
+        let mut found = self.registry.find_or_make(key, now)?;
+        let entry = found.entry();
+        if entry.host.is_new_rule(limits) {
+            change(entry, now, |now, entry| {
+                entry.host.follow_rule(now, limits, entry.config);
+            });
+        }
+        Ok(())
+    }
+
+    fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        let found = self.registry.find(key);
+        Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
+    }
+
+    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+        match self.registry.find(key) {
+            Some(mut found) => {
+                let entry = found.entry();
+                entry.host.never_fits(ask, entry.config)
+            }
+            None => never_fits(&self.registry.config().declared, ask),
+        }
+    }
+
+    fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
+        self.with_key(key, |now, entry| {
+            entry.host.hold(now, now + length, reason);
+        })
+    }
+
+    fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
+        self.with_key(key, |now, entry| {
+            entry.host.crawl_delay(now, delay, entry.config);
+        })
+    }
+
+    fn unpark(&self, key: &Key) {
+        self.with_known(key, |now, entry| entry.host.unpark(now, entry.config));
+    }
+
+    fn forget(&self, key: &Key) {
+        self.with_known(key, |now, entry| entry.host.forget(now, entry.config));
+    }
+
+    fn configure(&self, key: &Key, config: Arc<Config>) -> Result<(), SetError> {
+        let now = self.now();
+        let mut found = self.registry.find_or_make(key, now)?;
+        found.shard.configure(found.slot, &config, now);
+        Ok(())
+    }
+
+    fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported> {
+        for shard in self.registry.shards() {
+            let now = self.now();
+            shard.lock().reconfigure(&config, now);
+        }
+        Ok(())
+    }
+
+    fn config(&self) -> Result<Arc<Config>, Unsupported> {
+        Ok(self.registry.config())
+    }
+
+    fn explain(&self, key: &Key) -> Option<Explanation> {
+        let now = self.now();
+        let mut found = self.registry.find(key)?;
+        let entry = found.entry();
+        Some(entry.host.look(now, entry.config))
+    }
+
+    fn rate(&self, key: &Key) -> Option<f64> {
+        self.explain(key).map(|explained| explained.rate)
+    }
+
+    fn knows(&self, key: &Key) -> bool {
+        self.registry.find(key).is_some()
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        let shards = self.registry.shards().iter();
+        shards
+            .flat_map(|shard| {
+                shard
+                    .lock()
+                    .iter()
+                    .map(|slot| slot.key.clone())
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize)) {
+        let now = self.now();
+        for shard in self.registry.shards() {
+            let mut rows = Vec::new();
+            shard.lock().each(|key, entry| {
+                let waiting = entry.waiters.as_deref().map_or(0, Waiters::len);
+                rows.push((key.clone(), entry.host.look(now, entry.config), waiting));
+            });
+            for (key, explained, waiting) in rows {
+                visit(&key, &explained, waiting);
+            }
+        }
+    }
+
+    fn position(&self, key: &Key, turn: Turn) -> usize {
+        let found = self.registry.find(key);
+        found
+            .and_then(|mut found| Some(found.entry().waiters.as_deref()?.before(turn)))
+            .unwrap_or(0)
+    }
+
+    fn evict_idle(&self, may_go: &mut dyn FnMut(&Key) -> bool) {
+        self.registry.evict_idle(self.now(), may_go);
+    }
+
+    fn snapshot(&self, key: &Key) -> Option<Snapshot> {
+        let mut found = self.registry.find(key)?;
+        found.shard.snapshots += 1;
+        let version = found.shard.snapshots;
+        let entry = found.entry();
+        *entry.saved = true;
+        let state = entry.host.snapshot();
+        self.registry.look_again();
+        Some(Snapshot { version, state })
+    }
+
+    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
+        let shards = self.registry.shards().iter();
+        let learned = shards.flat_map(|shard| shard.lock().take_learned());
+        let learned = learned.collect();
+        self.registry.look_again();
+        learned
+    }
+
+    fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
+        let now = self.now();
+        let mut host = match self.registry.find(key) {
+            Some(mut found) => Host::restore(state, now, found.entry().config)?,
+            None => Host::restore(state, now, &self.registry.config())?,
+        };
+        host.forget_leases();
+        // The key is created after decoding: a state that cannot be decoded evicts no other key.
+        let mut found = self.registry.find_or_make(key, now)?;
+        found.shard.replace(found.slot, host);
+        Ok(())
+    }
+
+    fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) -> Result<(), SetError> {
+        if let Some(state) = state {
+            self.restore(key, state)?;
+        }
+        self.with_key(key, |now, entry| {
+            entry.host.charge_lost(now, newest, entry.config);
+            entry.host.resume_after(now, newest.max(now), entry.config);
+        })?;
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        for shard in self.registry.shards() {
+            let shard = shard.lock();
+            sum += shard.stats;
+            sum.memory += shard.memory() as u64;
+        }
+        sum.keys = self.registry.len() as u64;
+        sum
+    }
+
+    fn commits(&self) -> Option<Commits> {
+        None
+    }
+
+    fn settled(&self, _patience: Duration) -> Later<'_, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn confirm<'a>(&'a self, _key: &'a Key, _patience: Duration) -> Later<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn refresh<'a>(&'a self, key: &'a Key, _patience: Duration) -> Later<'a, Result<bool, String>> {
+        Box::pin(std::future::ready(Ok(self.knows(key))))
+    }
+
+    fn greet(&self) -> Later<'_, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for shard in self.registry.shards() {
+            shard
+                .lock()
+                .iter()
+                .filter_map(|slot| slot.waiters.as_deref())
+                .for_each(Waiters::wake_all);
+        }
+    }
+}
+
+impl Local {
+    fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
+        let now = self.now();
+        change(self.registry.find_or_make(key, now)?.entry(), now, f);
+        Ok(())
+    }
+
+    fn with_known(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
+        let now = self.now();
+        if let Some(mut found) = self.registry.find(key) {
+            change(found.entry(), now, f);
+        }
+    }
+}
+
+fn change(mut entry: Entry<'_>, now: Timestamp, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
+    f(now, &mut entry);
+    entry.learned();
+    if let Some(waiters) = entry.waiters {
+        waiters.wake_head();
+    }
+}

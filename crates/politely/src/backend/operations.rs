@@ -1,0 +1,140 @@
+//! The interface of a backend.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
+use politely_core::config::Config;
+use politely_core::gate::{HoldReason, LeaseId};
+use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::key::Key;
+
+use super::local::registry::Full;
+use super::local::waiters::Turn;
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
+use crate::permit::Permit;
+use crate::snapshot::Snapshot;
+use crate::stats::{Commits, Stats};
+
+/// A boxed future.
+pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The operations of a limiter's backend. The methods of [`Limiter`](crate::Limiter) with the same
+/// names describe them.
+///
+/// No method has a default. A change that a backend cannot make is an [`Unsupported`] error. A
+/// backend that keeps no key in this process knows no key: the methods that read a key return
+/// nothing.
+pub(crate) trait Operations: Send + Sync {
+    fn acquire<'a>(
+        &'a self,
+        keys: &'a [Key],
+        ask: Ask,
+        turn: Turn,
+    ) -> Later<'a, Result<Permit, AcquireError>>;
+
+    fn try_acquire(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal>;
+
+    fn request<'a>(
+        &'a self,
+        keys: &'a [Key],
+        ask: Ask,
+        turn: Turn,
+    ) -> Later<'a, Result<Permit, Refusal>>;
+
+    fn adopt<'a>(
+        &'a self,
+        leases: &'a [(Key, LeaseId)],
+        patience: Duration,
+    ) -> Later<'a, Result<Option<Permit>, Unsupported>>;
+
+    fn readmit(&self, key: &Key, start: Timestamp, lease: Duration) -> Result<Permit, SetError>;
+
+    /// Waits for prefetched permits and returns their keys.
+    fn ready(&self) -> Later<'_, Vec<Key>>;
+
+    /// Sets numbers that are valid.
+    fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError>;
+
+    fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported>;
+
+    fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full>;
+
+    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full>;
+
+    fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported>;
+
+    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit>;
+
+    fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full>;
+
+    fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full>;
+
+    fn unpark(&self, key: &Key);
+
+    fn forget(&self, key: &Key);
+
+    /// Sets a valid configuration for one key.
+    fn configure(&self, key: &Key, config: Arc<Config>) -> Result<(), SetError>;
+
+    /// Sets a valid configuration for all keys without one of their own.
+    fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported>;
+
+    /// Returns the configuration of keys that are created from now on.
+    fn config(&self) -> Result<Arc<Config>, Unsupported>;
+
+    fn explain(&self, key: &Key) -> Option<Explanation>;
+
+    fn rate(&self, key: &Key) -> Option<f64>;
+
+    fn knows(&self, key: &Key) -> bool;
+
+    fn keys(&self) -> Vec<Key>;
+
+    fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize));
+
+    fn position(&self, key: &Key, turn: Turn) -> usize;
+
+    fn evict_idle(&self, may_go: &mut dyn FnMut(&Key) -> bool);
+
+    fn snapshot(&self, key: &Key) -> Option<Snapshot>;
+
+    fn take_learned(&self) -> Vec<(Key, Snapshot)>;
+
+    fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError>;
+
+    fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) -> Result<(), SetError>;
+
+    fn stats(&self) -> Stats;
+
+    fn commits(&self) -> Option<Commits>;
+
+    fn settled(&self, patience: Duration) -> Later<'_, bool>;
+
+    fn confirm<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, bool>;
+
+    fn refresh<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, Result<bool, String>>;
+
+    fn greet(&self) -> Later<'_, Result<(), String>>;
+
+    fn trouble(&self) -> Option<String>;
+
+    fn close(&self);
+}
+
+/// Returns the first key with a declared limit that a request of `ask` exceeds alone.
+pub(crate) fn first_that_never_fits(
+    backend: &dyn Operations,
+    keys: &[Key],
+    ask: &Ask,
+) -> Option<(Key, DeclaredLimit)> {
+    // A request of cost 1 fits every limit.
+    if ask.cost <= 1 && ask.bytes == 0 && ask.units.is_empty() {
+        return None;
+    }
+    let never_fits = |key: &Key| Some((key.clone(), backend.never_fits(key, ask)?));
+    keys.iter().find_map(never_fits)
+}

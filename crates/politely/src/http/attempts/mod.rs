@@ -1,0 +1,505 @@
+//! The sending of a request with all its attempts, for every client integration.
+//!
+//! The tower layer and the reqwest middleware differ in the type of a request and in the way of
+//! sending it. The steps around sending are here, once. Each attempt:
+//!
+//! 1. waits for a permit of all the request's keys ([`Limiter::acquire`]),
+//! 2. is sent, and timed by the limiter's clock up to the response's head,
+//! 3. is classified. If a block page is possible, the beginning of its body is read too; the caller
+//!    still reads the body from the start,
+//! 4. is reported at once, so that the next request uses the outcome. The in-flight slot stays
+//!    taken until the body has arrived or is dropped, because servers count a request until it has
+//!    ended,
+//! 5. is judged by the [`Policy`]. A refused request goes back to its key's queue, and a failed one
+//!    waits for its backoff. If another attempt is hopeless, the caller gets the response or error
+//!    unchanged. If a request's URL alone is refused, while others of its key are served, the
+//!    request waits by itself and delays no other.
+//!
+//! # Requests that are sent again
+//! The policy decides. By default it allows GET, HEAD, OPTIONS and TRACE that were refused or
+//! failed temporarily. Its caps and the retry budgets of the key and of all attempts limit their
+//! number. If permits come from a coordinator, the coordinator is consulted too: it may give up
+//! earlier, by the fleet's budgets, and it sets the delay. A request whose body cannot be copied is
+//! sent once. Permanent failures (no such host, bad TLS) are returned at once.
+//!
+//! # Requests that are repeated at once
+//! A request that the server did not process is no attempt and no evidence. It is repeated on the
+//! same permit, and nothing is reported. This covers `REFUSED_STREAM` and a GOAWAY that excludes
+//! its stream. It also covers a connection that closes before a response, if its origin answered
+//! the last request. A kept connection becomes stale in that way. There are at most [`REPEATS_MAX`]
+//! repeats, of idempotent methods, if the body can be copied. After that it is a failure.
+//!
+//! Only the inner client can choose HTTP/1.1, so after `HTTP_1_1_REQUIRED` the caller gets the
+//! error. It counts as a fault of the URL. The clients of [`mod@crate::reqwest`] continue with
+//! HTTP/1.1 by themselves.
+//!
+//! # Redirects that name a wait
+//! The Retry-After of a redirect is for its target (RFC 9110, section 10.2.3). A request for that
+//! target waits as long, through these attempts and their clones. Up to 1,024 targets are
+//! remembered.
+//!
+//! # Parts
+//! A 206 response to a request without a Range header is a [`PartialContent`] error, unless the
+//! part is the whole.
+//!
+//! # Cancellation
+//! Dropping the call's future is safe at every point. In the queue, the request leaves the queue
+//! and no permit is taken. In flight, its slots are freed and its tokens stay spent, since the
+//! request may have arrived. In a backoff, it holds nothing.
+//!
+//! # Fairness
+//! Every attempt joins the end of its key's queue, a retry like a first attempt. No request
+//! overtakes another.
+//!
+//! # Deadlock with unread responses
+//! A response that is kept unread keeps its slot. A caller that holds as many responses as the
+//! key's in-flight cap, and then requests the same key again, waits until a lease ends. Read or
+//! drop the responses first.
+
+mod body;
+mod failure;
+mod origins;
+mod partial;
+mod targets;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::RANGE;
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body::Body;
+use politely_core::Timestamp;
+use politely_core::host::Directions;
+use politely_core::key::{Key, KeyError};
+use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
+use politely_core::signal::{Classifier, Failure, Outcome, Report, Resource};
+use tracing::Instrument;
+use tracing::field::Empty;
+use url::Url;
+
+use crate::backend::operations::Later;
+use crate::budgets::Budgets;
+use crate::clock::wall_clock;
+use crate::error::AcquireError;
+use crate::http::redirect::target;
+use crate::limiter::Limiter;
+use crate::permit::{Judged, Permit, Slot};
+use crate::sync::sleep;
+
+pub use body::PacedBody;
+use body::Peeked;
+pub use failure::{Unprocessed, failure_of, unprocessed};
+pub(crate) use origins::Origins;
+pub use partial::PartialContent;
+use targets::Targets;
+
+/// Maximum number of repeats of a request that the server did not process, before it counts as
+/// failed.
+pub const REPEATS_MAX: u32 = 2;
+
+/// The way of sending requests: the limiter, the keys and the number of attempts. Clones are cheap
+/// and share the limiter and the retry budgets.
+#[derive(Clone)]
+pub struct Attempts {
+    limiter: Limiter,
+    policy: Arc<Policy>,
+    classifier: Classifier,
+    keys: Arc<KeysOf>,
+    and_keys: Vec<Key>,
+    budgets: Arc<Budgets>,
+    /// The origins that answered lately. Only these may have left a stale connection behind.
+    answered: Arc<Origins>,
+    targets: Arc<Targets>,
+}
+
+type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
+
+/// The parts of a request from which its keys can be chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The whole URL.
+    pub url: &'a Url,
+    /// The request's headers, as far as they are known before it is sent.
+    pub headers: &'a HeaderMap,
+}
+
+/// The reason why a request was not sent, or not sent again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSent {
+    /// The request has no host or other name to derive a key from.
+    #[error("a request without a key: {0}")]
+    Key(#[from] KeyError),
+    /// The limiter returned no permit for the request.
+    #[error("no permit: {0}")]
+    Acquire(#[from] AcquireError),
+}
+
+impl Attempts {
+    /// Creates attempts under `limiter`. Each request has the key of its host. The defaults are
+    /// [`Policy`], [`Classifier`], [`BudgetRule::PER_KEY`] and [`BudgetRule::GLOBAL`].
+    pub fn new(limiter: Limiter) -> Self {
+        let budgets = Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, limiter.now());
+        Self {
+            limiter,
+            policy: Arc::default(),
+            classifier: Classifier::default(),
+            keys: Arc::new(|asked| Ok(vec![Key::of_url(asked.url)?])),
+            and_keys: Vec::new(),
+            budgets: Arc::new(budgets),
+            answered: Arc::default(),
+            targets: Arc::default(),
+        }
+    }
+
+    /// Sets which requests are sent again, when, and how often. Default [`Policy::crawler`].
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Arc::new(policy);
+        self
+    }
+
+    /// Sets the meaning of outcomes. With a soft-block hook, every response waits for the first 16
+    /// KiB of its body, or for the whole body if that is shorter. Default: the table of
+    /// [`mod@politely_core::signal`] and no hook.
+    #[must_use]
+    pub fn classifier(mut self, classifier: Classifier) -> Self {
+        self.classifier = classifier;
+        self
+    }
+
+    /// Sets the keys of each request. The first key learns from the outcome; the others are only
+    /// limits to keep. Default: the request's host.
+    #[must_use]
+    pub fn keys_by(
+        mut self,
+        keys: impl Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync + 'static,
+    ) -> Self {
+        self.keys = Arc::new(keys);
+        self
+    }
+
+    /// Limits every request by `key` too, after its own keys: for example a limit of the whole
+    /// process or of an account.
+    #[must_use]
+    pub fn and_key(mut self, key: Key) -> Self {
+        self.and_keys.push(key);
+        self
+    }
+
+    /// Sets the retry budgets of each request's first key and of all requests together. Both start
+    /// full. Defaults: [`BudgetRule::PER_KEY`] and [`BudgetRule::GLOBAL`]. A key costs 64 bytes
+    /// while its budget is not full, and all keys cost at most 4 MB.
+    #[must_use]
+    pub fn budgets(mut self, per_key: BudgetRule, global: BudgetRule) -> Self {
+        self.budgets = Arc::new(Budgets::new(per_key, global, self.limiter.now()));
+        self
+    }
+
+    /// Returns the limiter.
+    pub const fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// Sends `request` until it is served, hopeless or given up.
+    pub(crate) async fn run<X: Exchange>(
+        &self,
+        exchange: &mut X,
+        mut request: X::Request,
+    ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
+        let url = X::url(&request).map_err(NotSent::from)?.into_owned();
+        let page = Resource::of(url.as_str());
+        let resource = Some(page);
+        let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
+        let wants_part = X::headers(&request).contains_key(RANGE);
+        let rest = self.targets.rest(page, self.limiter.now());
+        if !rest.is_zero() {
+            sleep(rest).await;
+        }
+        let mut attempt = Attempt::first(X::method(&request).clone());
+        loop {
+            let copy = self.copy_of::<X>(&request);
+            let asked = self.limiter.now();
+            let mut permit = self.limiter.acquire(&keys).await.map_err(NotSent::from)?;
+            exchange.ready().await.map_err(Ended::Failed)?;
+            let sent = self.limiter.now();
+            let span = tracing::debug_span!(
+                "politely.request",
+                key = %keys[0],
+                attempt = attempt.number,
+                waited_ms = sent.since(asked).as_millis() as u64,
+                status = Empty,
+                signal = Empty,
+            );
+            permit.sent();
+            let judge = permit.judge(&attempt, copy.is_some());
+            let spare = copy.as_ref().and_then(X::copy);
+            let sending = self.send(exchange, request, spare, sent);
+            let sending = sending.instrument(span.clone());
+            let (result, sent) = permit.during(sending).await;
+            let latency = self.limiter.now().since(sent);
+            let (report, url_fault, came) = match result {
+                Ok(response) => {
+                    let reading = self.read_head(response, permit, latency, &keys[0], resource);
+                    let (report, directions, response) = reading.instrument(span.clone()).await;
+                    self.delay_target(&report, response.headers(), &url);
+                    let part = PartialContent::of(response.status(), response.headers());
+                    let came = match part.filter(|_| !wants_part) {
+                        Some(part) => Err(Ended::Partial(part)),
+                        None => Ok(response),
+                    };
+                    (report, directions.url_fault, came)
+                }
+                Err(error) => {
+                    let Some(failure) = X::failure(&error) else {
+                        return Err(Ended::Failed(error));
+                    };
+                    let outcome = Outcome::Failed(failure);
+                    let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+                    let report = Report { resource, ..report };
+                    let directions = span.in_scope(|| permit.report(&report));
+                    (report, directions.url_fault, Err(Ended::Failed(error)))
+                }
+            };
+            span.record("status", report.status);
+            span.record("signal", tracing::field::debug(report.signal));
+            drop(span);
+            let Some((after, copy)) = self.again(&attempt, &report, url_fault, &keys[0], copy)
+            else {
+                return came;
+            };
+            let Some(after) = self.judged(judge, after, &keys[0]).await else {
+                return came;
+            };
+            // Frees the slot together with the response, before the request waits again.
+            drop(came);
+            if !after.is_zero() {
+                sleep(after).await;
+            }
+            attempt = attempt.following(&report, after);
+            request = copy;
+        }
+    }
+
+    /// Sends `request`, and its copy `spare` while the server does not process it. Also returns the
+    /// time of the last sending.
+    async fn send<X: Exchange>(
+        &self,
+        exchange: &mut X,
+        mut request: X::Request,
+        mut spare: Option<X::Request>,
+        mut sent: Timestamp,
+    ) -> (Result<Response<X::Body>, X::Error>, Timestamp) {
+        let origin = X::url(&request).map_or(0, |url| self.answered.origin(&url));
+        let mut was_kept = self.answered.has(origin);
+        for _ in 0..REPEATS_MAX {
+            let again = spare.as_ref().and_then(X::copy);
+            let error = match exchange.send(request).await {
+                Ok(response) => {
+                    self.answered.add(origin);
+                    return (Ok(response), sent);
+                }
+                Err(error) => error,
+            };
+            let repeats = match X::unprocessed(&error) {
+                Some(Unprocessed::Told) => true,
+                Some(Unprocessed::Closed) => was_kept,
+                Some(Unprocessed::Http1Required) | None => false,
+            };
+            self.answered.remove(origin);
+            let Some(copy) = spare.take().filter(|_| repeats) else {
+                return (Err(error), sent);
+            };
+            tracing::debug!("not processed; repeated at once");
+            if let Err(error) = exchange.ready().await {
+                return (Err(error), sent);
+            }
+            was_kept &= again.is_some();
+            (request, spare) = (copy, again);
+            sent = self.limiter.now();
+        }
+        let result = exchange.send(request).await;
+        if result.is_ok() {
+            self.answered.add(origin);
+        }
+        (result, sent)
+    }
+
+    /// Delays the target of a redirect that named a wait.
+    fn delay_target(&self, report: &Report, headers: &HeaderMap, from: &Url) {
+        if let Some(after) = report.target_after
+            && let Ok(to) = target(headers, from)
+        {
+            let now = self.limiter.now();
+            let to = Resource::of(to.as_str());
+            self.targets.delay(to, now + after, now);
+        }
+    }
+
+    fn copy_of<X: Exchange>(&self, request: &X::Request) -> Option<X::Request> {
+        let method = X::method(request);
+        let repeatable = self.policy.methods.contains(method) || method.is_idempotent();
+        repeatable.then(|| X::copy(request)).flatten()
+    }
+
+    fn keys_of<X: Exchange>(&self, request: &X::Request, url: &Url) -> Result<Vec<Key>, KeyError> {
+        let mut keys = (self.keys)(&Asked {
+            method: X::method(request),
+            url,
+            headers: X::headers(request),
+        })?;
+        keys.extend_from_slice(&self.and_keys);
+        // If a key were named twice, the request would wait for its own slot.
+        let mut once = Vec::with_capacity(keys.len());
+        for key in keys {
+            if !once.contains(&key) {
+                once.push(key);
+            }
+        }
+        Ok(once)
+    }
+
+    /// Reports a response and moves the slots into its body.
+    async fn read_head<B: Body>(
+        &self,
+        response: Response<B>,
+        permit: Permit,
+        latency: Duration,
+        key: &Key,
+        resource: Option<Resource>,
+    ) -> (Report, Directions, Response<PacedBody<B>>) {
+        let (head, body) = response.into_parts();
+        let mut body = Peeked::new(body);
+        if self.classifier.reads_bodies() || may_be_block_page(head.status) {
+            body.read_start().await;
+        }
+        let outcome = Outcome::Answered {
+            status: head.status,
+            headers: &head.headers,
+            body_start: body.start(),
+        };
+        let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+        let report = Report { resource, ..report };
+        let (directions, slot): (_, Slot) = permit.heard(&report);
+        let hold = directions.hold_until.since(self.limiter.now());
+        if !hold.is_zero() {
+            tracing::debug!(%key, signal = ?report.signal, hold_ms = hold.as_millis() as u64, "hold");
+        }
+        let response = Response::from_parts(head, body.holding(slot));
+        (report, directions, response)
+    }
+
+    /// Returns the delay and the request of the next attempt, or `None` if there is none.
+    fn again<R>(
+        &self,
+        attempt: &Attempt,
+        report: &Report,
+        url_fault: bool,
+        key: &Key,
+        copy: Option<R>,
+    ) -> Option<(Duration, R)> {
+        let now = self.limiter.now();
+        let (budgets, policy) = (&self.budgets, &self.policy);
+        let mut next = budgets.decide(policy, attempt, report, key, now, copy.is_some())?;
+        if url_fault {
+            // The key has no hold for this failure, so the request waits by itself.
+            next = budgets.put_off(policy, next, attempt, report);
+        }
+        match next {
+            Next::Retry { after, .. } => Some((after, copy?)),
+            Next::GiveUp(reason) => {
+                tracing::debug!(%key, attempt = attempt.number, %reason, "given up");
+                None
+            }
+            Next::Done => None,
+        }
+    }
+}
+
+impl Attempts {
+    /// Returns the delay of the next attempt, where this process alone would wait `after`. If there
+    /// is a coordinator and it answers, its decision counts: it knows the fleet's budgets and the
+    /// host's state, and this process does not.
+    async fn judged(
+        &self,
+        judge: Option<Later<'static, Option<Judged>>>,
+        after: Duration,
+        key: &Key,
+    ) -> Option<Duration> {
+        let judged = match judge {
+            Some(judge) => judge.await,
+            None => None,
+        };
+        match judged {
+            None => Some(after),
+            Some(Judged::Retry(after)) => Some(after),
+            Some(Judged::GiveUp(reason)) => {
+                tracing::debug!(%key, %reason, "given up, says the coordinator");
+                None
+            }
+        }
+    }
+}
+
+impl From<Limiter> for Attempts {
+    fn from(limiter: Limiter) -> Self {
+        Self::new(limiter)
+    }
+}
+
+impl fmt::Debug for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempts")
+            .field("policy", &self.policy)
+            .field("and_keys", &self.and_keys)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The parts of sending that differ between the client integrations.
+pub(crate) trait Exchange {
+    type Request;
+    type Body: Body;
+    type Error;
+
+    fn method(request: &Self::Request) -> &Method;
+    fn url(request: &Self::Request) -> Result<Cow<'_, Url>, KeyError>;
+    fn headers(request: &Self::Request) -> &HeaderMap;
+    /// Returns a copy of the request, if its body can be copied.
+    fn copy(request: &Self::Request) -> Option<Self::Request>;
+    /// Returns the failure behind the error. `None` means that the error says nothing about the
+    /// host, and the request is not sent again.
+    fn failure(error: &Self::Error) -> Option<Failure>;
+    /// Returns the reason to repeat the request at once, from an error before the head of a
+    /// response.
+    fn unprocessed(error: &Self::Error) -> Option<Unprocessed>;
+    fn ready(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn send(
+        &mut self,
+        request: Self::Request,
+    ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send;
+}
+
+/// The end of the attempts without a response.
+#[derive(Debug)]
+pub(crate) enum Ended<E> {
+    NotSent(NotSent),
+    Failed(E),
+    /// The response is a part of a page, and no part was requested.
+    Partial(PartialContent),
+}
+
+impl<E> From<NotSent> for Ended<E> {
+    fn from(not_sent: NotSent) -> Self {
+        Self::NotSent(not_sent)
+    }
+}
+
+/// Returns whether a response with `status` may be a block page. 404 and 410 are ordinary pages,
+/// and the bodies of statuses below 400 say nothing about the host.
+fn may_be_block_page(status: StatusCode) -> bool {
+    status.as_u16() >= 400 && !matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
+}

@@ -1,0 +1,53 @@
+//! The HTTP calls of the policy.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use politely_api::wire::{PolicyBody, Problem};
+
+use super::Api;
+use super::audit::to_its_end;
+use super::body::Json;
+use super::problem::Wrong;
+use crate::PolicyRefused;
+
+/// Returns the policy in force, as TOML. It is empty if there is none.
+#[utoipa::path(get, path = "/api/v1/policy", responses(
+    (status = 200, body = String, content_type = "application/toml"),
+))]
+pub(super) async fn policy(State(api): State<Api>) -> impl IntoResponse {
+    let text = api.coordinator.policy_text();
+    ([(header::CONTENT_TYPE, "application/toml")], text)
+}
+
+/// Replaces the policy: TOML, which is also written to the file of `--policy`. 200: it is in force.
+/// Otherwise the policy before stays.
+#[utoipa::path(put, path = "/api/v1/policy", request_body(content = String, content_type = "application/toml"), responses(
+    (status = 200, body = PolicyBody),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn put_policy(
+    State(api): State<Api>,
+    text: String,
+) -> Result<Json<PolicyBody>, Wrong> {
+    to_its_end(async move {
+        let coordinator = api.coordinator.clone();
+        let replaced = tokio::task::spawn_blocking(move || coordinator.replace_policy(text)).await;
+        let replaced = replaced.map_err(|_| Wrong::busy("the policy could not be read"))?;
+        match replaced {
+            Ok(rules) => Ok(Json(PolicyBody {
+                rules: rules as u64,
+            })),
+            Err(why @ PolicyRefused::Wrong(_)) => {
+                let wrong = Wrong::new(StatusCode::UNPROCESSABLE_ENTITY, why.to_string());
+                Err(wrong.field("policy"))
+            }
+            Err(why @ PolicyRefused::NoFile) => {
+                Err(Wrong::new(StatusCode::CONFLICT, why.to_string()))
+            }
+            Err(why @ PolicyRefused::File { .. }) => Err(Wrong::busy(&why.to_string())),
+        }
+    })
+    .await
+}

@@ -1,0 +1,140 @@
+//! Tests of declared limits and of costs that are settled.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn declared_limits_hold_and_are_shown() {
+    let coordinator = coordinator(Config::fixed(100.0, 10.0));
+    let key = Key::host("h.example").unwrap();
+    let worker = coordinator.worker("a");
+    let patch = |patch: &str| serde_json::from_str::<KeyPatch>(patch).unwrap();
+    let limits = patch(r#"{"limits": ["3/min", "2 concurrent"]}"#);
+    coordinator.patch_key(&key, &limits).await.unwrap();
+    assert_eq!(coordinator.numbers(&key), limits);
+    let asked = |id| item("h.example", id);
+    for id in ["1", "2"] {
+        coordinator.one(&worker, asked(id), AT_ONCE).await.granted();
+    }
+    let (_, reason, _) = coordinator.one(&worker, asked("3"), AT_ONCE).await.wait();
+    assert_eq!(reason, "in flight");
+    let more = patch(r#"{"limits": ["3/min"]}"#);
+    coordinator.patch_key(&key, &more).await.unwrap();
+    coordinator
+        .one(&worker, asked("4"), AT_ONCE)
+        .await
+        .granted();
+    let (retry, reason, _) = coordinator.one(&worker, asked("5"), AT_ONCE).await.wait();
+    assert_eq!(reason, "budget");
+    assert!((60_000..=60_600).contains(&retry), "{retry}");
+    let explained = coordinator.limiter().explain(&key).unwrap();
+    assert_eq!(explained.budgets[0].remaining, 0);
+    let none = patch(r#"{"limits": []}"#);
+    coordinator.patch_key(&key, &none).await.unwrap();
+    coordinator
+        .one(&worker, asked("6"), AT_ONCE)
+        .await
+        .granted();
+    for bad in ["0/s", "5/0s", "5/day@Atlantis", "5 Parsecs/s"] {
+        let bad = patch(&format!(r#"{{"limits": ["{bad}"]}}"#));
+        let wrong = coordinator.patch_key(&key, &bad).await.unwrap_err();
+        assert_eq!(wrong.field(), "limits");
+    }
+    let all = serde_json::from_str(r#"{"crawling":{"limits":["1/h"]}}"#).unwrap();
+    coordinator.patch_config(&all).await.unwrap();
+    assert_eq!(coordinator.config().crawling.limits, ["1/h"]);
+    let other = |id| item("other.example", id);
+    coordinator
+        .one(&worker, other("7"), AT_ONCE)
+        .await
+        .granted();
+    let (_, reason, _) = coordinator.one(&worker, other("8"), AT_ONCE).await.wait();
+    assert_eq!(reason, "budget");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_are_settled() {
+    let mut config = Config::fixed(100.0, 10.0);
+    config.declared = "1000 tokens/min".parse().unwrap();
+    let coordinator = coordinator(config);
+    let (worker, key) = (coordinator.worker("a"), Key::host("h.example").unwrap());
+    let costs = |id, tokens: u64| Item {
+        cost: serde_json::from_value(serde_json::json!({"tokens": tokens})).unwrap(),
+        also: vec!["custom/team".to_owned()],
+        ..item("h.example", id)
+    };
+    let left = |key: &Key| coordinator.limiter().explain(key).unwrap().budgets[0].remaining;
+    let grant = coordinator
+        .one(&worker, costs("1", 600), AT_ONCE)
+        .await
+        .granted();
+    assert_eq!(left(&key), 400);
+    let (_, reason, _) = coordinator
+        .one(&worker, costs("2", 600), AT_ONCE)
+        .await
+        .wait();
+    assert_eq!(reason, "budget");
+    let mut report = told(&grant);
+    report.used.insert("tokens".to_owned(), 340);
+    coordinator.report(&worker, &report, &mut Aftermath::default());
+    assert_eq!(left(&key), 660);
+    assert_eq!(left(&Key::parse("custom/team").unwrap()), 660);
+    // A report that comes twice settles once.
+    report.used.insert("tokens".to_owned(), 1);
+    coordinator.report(&worker, &report, &mut Aftermath::default());
+    assert_eq!(left(&key), 660);
+    coordinator
+        .one(&worker, costs("2", 600), AT_ONCE)
+        .await
+        .granted();
+    let wrong = coordinator.one(&worker, costs("3", 1_001), AT_ONCE).await;
+    let Answer::Error { error, .. } = wrong else {
+        panic!("{wrong:?}")
+    };
+    assert_eq!(error.field, "cost");
+    assert!(error.detail.contains("1000 tokens/min"), "{}", error.detail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_gives_an_account_its_limits() {
+    let coordinator = coordinator(Config::crawler());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let text = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"team\"\nlimits = [\"2/min\"]\n";
+    std::fs::write(&file, text).unwrap();
+    assert_eq!(coordinator.load_policy(&file).unwrap(), 1);
+    assert_eq!(coordinator.policy_text(), text);
+    let worker = coordinator.worker("a");
+    let asked = |host: &str| Item {
+        url: Some(format!("https://{host}/")),
+        key: None,
+        ..item("", "")
+    };
+    // The two hosts share the account's limit.
+    for host in ["a.example", "b.example"] {
+        coordinator
+            .one(&worker, asked(host), AT_ONCE)
+            .await
+            .granted();
+    }
+    let (_, reason, _) = coordinator
+        .one(&worker, asked("c.example"), AT_ONCE)
+        .await
+        .wait();
+    assert_eq!(reason, "budget");
+    // A wrong policy leaves the old one in force, and a new one is written to the file.
+    assert!(coordinator.replace_policy("[[rule]]".to_owned()).is_err());
+    assert_eq!(coordinator.policy_text(), text);
+    let new = text.replace("2/min", "3/min");
+    assert_eq!(coordinator.replace_policy(new.clone()).unwrap(), 1);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), new);
+    coordinator
+        .one(&worker, asked("c.example"), AT_ONCE)
+        .await
+        .granted();
+    // Without the rule, the account is not asked.
+    coordinator.replace_policy(String::new()).unwrap();
+    coordinator
+        .one(&worker, asked("d.example"), AT_ONCE)
+        .await
+        .granted();
+}

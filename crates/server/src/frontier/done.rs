@@ -1,0 +1,196 @@
+//! Accepts the words of owners.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_api::wire::{
+    DoneAnswer, DonePage, DoneUnit, Error, FrontierPage, Next as Advice, PutAnswer, PutResult,
+    Then, ToldAnswer,
+};
+use politely_frontier::{
+    CrawlName, Date, FrontierError, GiveBack, Moment, Next, PageOutcome, Token,
+};
+
+use super::{FrontierService, date, new_page, put_answer};
+use crate::watch::Worker;
+
+/// The words about one unit, and the answers of the coordinator to its reports.
+pub(crate) struct Words {
+    pub(crate) unit: DoneUnit,
+    pub(crate) reports: Vec<ToldAnswer>,
+}
+
+impl FrontierService {
+    /// Accepts the words about some units. They are on disk when this returns.
+    pub(crate) async fn done(
+        &self,
+        crawl: CrawlName,
+        worker: Arc<Worker>,
+        units: Vec<Words>,
+    ) -> Result<Vec<DoneAnswer>, FrontierError> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.call(move |service| {
+            let accept = |words| service.accept(&crawl, &worker, words);
+            let answers = units.into_iter().map(accept).collect();
+            service.sync()?;
+            service.0.changed.notify_waiters();
+            Ok(answers)
+        })
+        .await
+    }
+
+    fn accept(&self, crawl: &CrawlName, worker: &Worker, words: Words) -> DoneAnswer {
+        let Words { unit, reports } = words;
+        let token = Token(unit.token);
+        let mut answer = DoneAnswer {
+            token: unit.token,
+            ..DoneAnswer::default()
+        };
+        match self.try_accept(crawl, worker, unit, &reports) {
+            Ok((kept, found)) => {
+                answer.kept = kept;
+                answer.found = found;
+                if kept == 0 {
+                    self.0.owners.end(token, &self.0.coordinator);
+                }
+            }
+            Err(error) => answer.error = Some(error),
+        }
+        answer.reports = reports;
+        answer
+    }
+
+    fn try_accept(
+        &self,
+        crawl: &CrawlName,
+        worker: &Worker,
+        unit: DoneUnit,
+        reports: &[ToldAnswer],
+    ) -> Result<(u32, Vec<PutAnswer>), Error> {
+        let now = self.now();
+        let token = Token(unit.token);
+        if unit.lease_ms.is_some() && !unit.keep {
+            return Err(error("lease_ms", "needs \"keep\": true"));
+        }
+        let mut reports = reports.iter();
+        let mut outcomes = Vec::with_capacity(unit.pages.len());
+        for (at, page) in unit.pages.iter().enumerate() {
+            let report = page.report.as_ref().and_then(|_| reports.next());
+            outcomes.push(outcome(at, page, report, now)?);
+        }
+        let (valid, mut invalid) = split(unit.found);
+        let mut frontier = self.lock();
+        let is_of_crawl = frontier.crawl_of(token, now) == Some(crawl);
+        if !is_of_crawl || !self.0.owners.is_of(token, worker) {
+            return Err(refused(&FrontierError::Stale(token)));
+        }
+        let words = GiveBack {
+            token,
+            outcomes,
+            found: valid,
+            keep: unit.keep,
+            pause: Duration::ZERO,
+        };
+        let accepted = frontier
+            .give_back(words, now)
+            .map_err(|why| refused(&why))?;
+        if let Some(lease_ms) = unit.lease_ms.filter(|_| accepted.kept > 0) {
+            let lease = Duration::from_millis(lease_ms.into());
+            let extended = frontier.extend(token, lease, now);
+            extended.map_err(|why| refused(&why))?;
+        }
+        drop(frontier);
+        let mut answers = accepted.answers.into_iter().map(put_answer);
+        for place in &mut invalid {
+            if place.is_none() {
+                *place = answers.next();
+            }
+        }
+        Ok((accepted.kept, invalid.into_iter().flatten().collect()))
+    }
+}
+
+/// Splits the found pages into valid pages, and one answer for each page that is not.
+fn split(found: Vec<FrontierPage>) -> (Vec<politely_frontier::NewPage>, Vec<Option<PutAnswer>>) {
+    let mut valid = Vec::with_capacity(found.len());
+    let mut answers = Vec::with_capacity(found.len());
+    for page in found {
+        match new_page(page) {
+            Ok(page) => {
+                valid.push(page);
+                answers.push(None);
+            }
+            Err(why) => answers.push(Some(PutAnswer {
+                answer: PutResult::Invalid,
+                detail: Some(why),
+            })),
+        }
+    }
+    (valid, answers)
+}
+
+/// Returns what becomes of a page. `report` is the answer to its report.
+fn outcome(
+    at: usize,
+    page: &DonePage,
+    report: Option<&ToldAnswer>,
+    now: Moment,
+) -> Result<PageOutcome, Error> {
+    let field = |name: &str| format!("pages[{at}].{name}");
+    let again = page.again_unix_ms.map(date).transpose();
+    let again = again.map_err(|why| error(&field("again_unix_ms"), &why))?;
+    if let Some(wrong) = report.and_then(|report| report.error.as_ref()) {
+        let field = field(&format!("report.{}", wrong.field));
+        return Err(error(&field, &wrong.detail));
+    }
+    let told = page.report.as_ref();
+    if told.is_some_and(|told| told.body_coming) {
+        let detail = "a page is done when its body has ended; report the head with /api/v1/report";
+        return Err(error(&field("report.body_coming"), detail));
+    }
+    let next = match (page.then, report) {
+        (Then::Return, _) => Next::Unvisited,
+        (Then::Advice, Some(report)) => advised(&report.next, again, now),
+        (Then::Advice, None) if again.is_none() => {
+            let detail = "a page without a report needs \"then\": \"finish\" or \"return\"";
+            return Err(error(&field("then"), detail));
+        }
+        (Then::Advice | Then::Finish, _) => again.map_or(Next::Never, Next::At),
+    };
+    Ok(PageOutcome {
+        url: page.url.clone(),
+        status: told.and_then(|told| told.status).unwrap_or(0),
+        next,
+    })
+}
+
+/// Returns what the law's advice means for a page.
+fn advised(advice: &Advice, again: Option<Date>, now: Moment) -> Next {
+    match advice {
+        Advice::Retry { after_ms } => Next::Retry {
+            at: now.date.after(Duration::from_millis(*after_ms)),
+            is_refused: *after_ms == 0,
+        },
+        Advice::Done | Advice::GiveUp { .. } => again.map_or(Next::Never, Next::At),
+    }
+}
+
+/// Returns the error of a unit whose words were refused.
+fn refused(why: &FrontierError) -> Error {
+    let field = match why {
+        FrontierError::Stale(_) => "token",
+        FrontierError::NotInUnit(..) | FrontierError::Invalid(_) => "pages",
+        FrontierError::TooManyPages(..) => "found",
+        _ => "unit",
+    };
+    error(field, &why.to_string())
+}
+
+fn error(field: &str, detail: &str) -> Error {
+    Error {
+        field: field.to_owned(),
+        detail: detail.to_owned(),
+    }
+}

@@ -1,0 +1,171 @@
+//! Orders of operators, and calls that only read.
+
+use std::time::Duration;
+
+use politely_api::wire::{FrontierCounts, FrontierCrawls, FrontierDomain, FrontierUrl};
+use politely_frontier::{Counts, CrawlName, Date, DomainStatus, FrontierError, PageStatus};
+
+use super::FrontierService;
+use super::take::metadata;
+use crate::coordinator::ms_up;
+
+/// An order of an operator about a crawl.
+pub(crate) enum Order {
+    /// Removes the waiting pages of a domain, or of all domains.
+    Purge(Option<String>),
+    /// Forgets a domain, or the crawl.
+    Delete(Option<String>),
+    /// Blocks a domain until a date, or unblocks it.
+    Block(String, Option<Date>),
+    /// Sets the least pause between two units of a domain.
+    Delay(String, Duration),
+    /// Pauses the crawl, or lets it go on.
+    Pause(bool),
+}
+
+impl FrontierService {
+    /// Carries out an order. It is on disk when this returns.
+    pub(crate) async fn order(&self, crawl: CrawlName, order: Order) -> Result<(), FrontierError> {
+        self.call(move |service| {
+            let now = service.now();
+            let mut frontier = service.lock();
+            match order {
+                Order::Purge(domain) => frontier.purge(&crawl, domain.as_deref(), now),
+                Order::Delete(domain) => frontier.delete(&crawl, domain.as_deref(), now),
+                Order::Block(domain, until) => frontier.block(&crawl, &domain, until, now),
+                Order::Delay(domain, delay) => frontier.delay(&crawl, &domain, delay, now),
+                Order::Pause(is_paused) => frontier.pause(&crawl, is_paused, now),
+            }?;
+            drop(frontier);
+            service.sync()?;
+            service.0.changed.notify_waiters();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Returns the numbers of all crawls.
+    pub(crate) fn crawls(&self) -> FrontierCrawls {
+        let frontier = self.lock();
+        let crawls = frontier.crawls();
+        FrontierCrawls {
+            crawls: crawls
+                .map(|(name, counts, is_paused)| body(name, counts, is_paused))
+                .collect(),
+            units: frontier.units_len() as u64,
+        }
+    }
+
+    /// Returns the numbers of one crawl.
+    pub(crate) fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
+        let frontier = self.lock();
+        let counts = frontier.counts(crawl)?;
+        let mut crawls = frontier.crawls();
+        let is_paused = crawls.any(|(name, _, is_paused)| name == crawl && is_paused);
+        Ok(body(crawl, counts, is_paused))
+    }
+
+    /// Returns domains of a crawl, by name, after the name `after`.
+    pub(crate) async fn domains(
+        &self,
+        crawl: CrawlName,
+        after: String,
+        most: usize,
+    ) -> Result<Vec<FrontierDomain>, FrontierError> {
+        self.call(move |service| {
+            let domains = service
+                .lock()
+                .domains(&crawl, &after, most, service.now())?;
+            Ok(domains.into_iter().map(domain_body).collect())
+        })
+        .await
+    }
+
+    /// Returns one domain of a crawl.
+    pub(crate) async fn domain(
+        &self,
+        crawl: CrawlName,
+        name: String,
+    ) -> Result<FrontierDomain, FrontierError> {
+        self.call(move |service| {
+            let domain = service.lock().domain(&crawl, &name, service.now())?;
+            Ok(domain_body(domain))
+        })
+        .await
+    }
+
+    /// Returns pages of a domain after a hash, and the hash after which the list continues.
+    pub(crate) async fn pages(
+        &self,
+        crawl: CrawlName,
+        domain: String,
+        after: Option<u64>,
+        most: usize,
+    ) -> Result<(Vec<FrontierUrl>, Option<u64>), FrontierError> {
+        self.call(move |service| {
+            let pages = service.lock().pages(&crawl, &domain, after, most)?;
+            let next = pages.last().map(|(hash, _)| *hash);
+            let next = next.filter(|_| pages.len() >= most);
+            Ok((
+                pages.into_iter().map(|(_, page)| page_body(page)).collect(),
+                next,
+            ))
+        })
+        .await
+    }
+
+    /// Returns a page, or `None` if the crawl does not know it.
+    pub(crate) async fn page(
+        &self,
+        crawl: CrawlName,
+        url: String,
+        key: Option<String>,
+    ) -> Result<Option<FrontierUrl>, FrontierError> {
+        self.call(move |service| {
+            let page = service.lock().page(&crawl, &url, key.as_deref())?;
+            Ok(page.map(page_body))
+        })
+        .await
+    }
+}
+
+fn body(crawl: &CrawlName, counts: Counts, is_paused: bool) -> FrontierCounts {
+    FrontierCounts {
+        crawl: crawl.to_string(),
+        paused: is_paused,
+        domains: counts.domains,
+        pages: counts.pages,
+        ready: counts.ready,
+        dated: counts.dated,
+        leased: counts.leased,
+        finished: counts.finished(),
+    }
+}
+
+fn domain_body(domain: DomainStatus) -> FrontierDomain {
+    let counts = domain.counts;
+    FrontierDomain {
+        domain: domain.name,
+        pages: counts.pages,
+        ready: counts.ready,
+        dated: counts.dated,
+        leased: counts.leased,
+        finished: counts.finished(),
+        owners: domain.owners.into_iter().map(|token| token.0).collect(),
+        wait_ms: ms_up(domain.wait),
+        blocked_until_unix_ms: domain.blocked_until.map(Date::millis),
+        delay_ms: ms_up(domain.delay),
+    }
+}
+
+fn page_body(page: PageStatus) -> FrontierUrl {
+    FrontierUrl {
+        url: page.url,
+        domain: page.domain,
+        leased: page.leased.map(|token| token.0),
+        visited_unix_ms: page.visited.map(Date::millis),
+        status: page.status,
+        again_unix_ms: page.again.map(Date::millis),
+        metadata: metadata(&page.metadata),
+    }
+}

@@ -1,0 +1,133 @@
+//! Adds pages.
+
+use politely_api::wire::{FrontierPage, PutAnswer, PutResult, Told};
+use politely_frontier::{Answer, CrawlName, FrontierError, NewPage, Priority, Revision};
+
+use super::{FrontierService, date};
+
+impl FrontierService {
+    /// Adds pages, and returns one answer for each. The pages are on disk then.
+    pub(crate) async fn put(
+        &self,
+        crawl: CrawlName,
+        pages: Vec<NewPage>,
+    ) -> Result<Vec<Answer>, FrontierError> {
+        self.call(move |service| {
+            let answers = service.lock().put(&crawl, pages, service.now())?;
+            service.sync()?;
+            service.0.changed.notify_waiters();
+            Ok(answers)
+        })
+        .await
+    }
+}
+
+/// A page without a unit, from a protocol that has no tokens.
+pub(crate) enum Item {
+    /// A page that was found.
+    Discovered(NewPage),
+    /// A page that was visited.
+    Known(Revision),
+}
+
+/// One answer per page, and the reports to the keys, each with its worker.
+type Stored = (Vec<Result<Answer, FrontierError>>, Vec<(String, Told)>);
+
+impl FrontierService {
+    /// Adds pages that were found, and notes pages that were visited. All are on disk then.
+    pub(crate) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
+        let count = items.len();
+        let stored = self.call(move |service| {
+            let stored = service.store_items(items);
+            service.sync()?;
+            service.0.changed.notify_waiters();
+            Ok(stored)
+        });
+        let failed = |_| {
+            (
+                (0..count).map(|_| Err(FrontierError::Closed)).collect(),
+                Vec::new(),
+            )
+        };
+        stored.await.unwrap_or_else(failed)
+    }
+
+    fn store_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
+        let mut answers = Vec::with_capacity(items.len());
+        let mut reports = Vec::new();
+        let mut items = items.into_iter().peekable();
+        while let Some((crawl, item)) = items.next() {
+            match item {
+                Item::Known(revision) => {
+                    let report = self.report_of(&crawl, &revision);
+                    let answer = self.lock().revise(&crawl, revision, self.now());
+                    reports.extend(report.filter(|_| answer.is_ok()));
+                    answers.push(answer);
+                }
+                Item::Discovered(page) => {
+                    let mut pages = vec![page];
+                    let is_alike = |next: &(CrawlName, Item)| {
+                        next.0 == crawl && matches!(next.1, Item::Discovered(_))
+                    };
+                    while let Some((_, Item::Discovered(page))) = items.next_if(is_alike) {
+                        pages.push(page);
+                    }
+                    let count = pages.len();
+                    match self.lock().put(&crawl, pages, self.now()) {
+                        Ok(stored) => answers.extend(stored.into_iter().map(Ok)),
+                        Err(why) => {
+                            tracing::warn!("{count} pages were not stored: {why}");
+                            answers.extend((0..count).map(|_| Err(FrontierError::Closed)));
+                        }
+                    }
+                }
+            }
+        }
+        (answers, reports)
+    }
+
+    /// Returns the report of a page that a unit has, and the worker that owns the unit.
+    fn report_of(&self, crawl: &CrawlName, revision: &Revision) -> Option<(String, Told)> {
+        let page = &revision.page;
+        let known = self.lock().page(crawl, &page.url, page.key.as_deref());
+        let known = known.ok().flatten()?;
+        self.0
+            .owners
+            .report(known.leased?, &known.url, revision.status)
+    }
+}
+
+/// Returns the page of a call.
+///
+/// # Errors
+/// A date or a priority that is out of range is an error in words.
+pub(crate) fn new_page(page: FrontierPage) -> Result<NewPage, String> {
+    let FrontierPage {
+        url,
+        key,
+        priority,
+        due_unix_ms,
+        metadata,
+        finished,
+    } = page;
+    let wrong = || format!("the priority {priority} is not from 0 to 9");
+    Ok(NewPage {
+        url,
+        key,
+        priority: Priority::new(priority).ok_or_else(wrong)?,
+        due: due_unix_ms.map(date).transpose()?,
+        metadata: metadata.map_or_else(Vec::new, |json| json.to_string().into_bytes()),
+        is_finished: finished,
+    })
+}
+
+/// Returns the answer to a page in the form of the wire.
+pub(crate) fn put_answer(answer: Answer) -> PutAnswer {
+    let (answer, detail) = match answer {
+        Answer::New => (PutResult::New, None),
+        Answer::Known => (PutResult::Known, None),
+        Answer::Full => (PutResult::Full, None),
+        Answer::Invalid(why) => (PutResult::Invalid, Some(why.to_string())),
+    };
+    PutAnswer { answer, detail }
+}

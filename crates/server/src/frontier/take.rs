@@ -1,0 +1,238 @@
+//! Hands out units of work. Taking a unit acquires the permits of its pages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use politely_api::wire::{
+    AHEAD_MAX_MS, Answer, FrontierUnit, FrontierUnitPage, Grant, Item, SLOTS_MAX, Want,
+};
+use politely_frontier::{CrawlName, FrontierError, Take, Token, Unit};
+use tokio::time::Instant;
+
+use super::FrontierService;
+use super::owners::Owner;
+use crate::coordinator::Number;
+use crate::watch::Worker;
+
+/// The longest time for which a refused domain is not offered again. An operator may lift a hold
+/// earlier than the limiter expected.
+const PUT_OFF_MAX: Duration = Duration::from_mins(1);
+/// The time until a domain is offered again whose wait is unknown.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The shortest pause between two looks of a call that waits.
+const LOOK_MIN: Duration = Duration::from_millis(1);
+
+/// A wish for units of work.
+#[derive(Clone)]
+pub(crate) struct Wish {
+    pub(crate) crawl: Option<CrawlName>,
+    /// The only domain that is wanted. It needs a crawl.
+    pub(crate) domain: Option<String>,
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) units: u16,
+    pub(crate) pages_per_unit: u16,
+    pub(crate) wait: Duration,
+    pub(crate) lease: Duration,
+    /// Whether the pages are reported by their URLs, not under the token of their unit.
+    pub(crate) keeps_urls: bool,
+}
+
+/// Units of work that were handed out. Dropping it before [`Taken::into_units`] gives them back.
+pub(crate) struct Taken {
+    units: Vec<FrontierUnit>,
+    /// The crawl of each unit.
+    crawls: Vec<String>,
+    permits: Vec<Number>,
+    /// The time after which a look may find more.
+    wake: Option<Duration>,
+    service: Option<FrontierService>,
+}
+
+/// The permits of the unit that is being taken.
+type Granted = Option<(Grant, Vec<Number>)>;
+
+impl FrontierService {
+    /// Hands out units of work. Waits up to `wish.wait` until a domain may be handed out.
+    pub(crate) async fn take(&self, wish: Wish) -> Result<Taken, FrontierError> {
+        let deadline = Instant::now() + wish.wait;
+        let mut closing = self.0.coordinator.closing();
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            // A change after this line wakes the call, even if it comes before the wait.
+            changed.as_mut().enable();
+            let looked = wish.clone();
+            let taken = self.call(move |service| service.look(&looked)).await?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !taken.units.is_empty() || left.is_zero() {
+                return Ok(taken);
+            }
+            let pause = taken.wake.map_or(left, |wake| wake.max(LOOK_MIN).min(left));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = changed => {}
+                _ = closing.wait_for(|closed| *closed) => return Ok(taken),
+            }
+        }
+    }
+
+    /// Hands out the units that may leave now.
+    fn look(&self, wish: &Wish) -> Result<Taken, FrontierError> {
+        let mut taken = Taken {
+            units: Vec::new(),
+            crawls: Vec::new(),
+            permits: Vec::new(),
+            wake: None,
+            service: Some(self.clone()),
+        };
+        let take = Take {
+            crawl: wish.crawl.clone(),
+            pages_max: u32::from(wish.pages_per_unit),
+            lease: wish.lease,
+        };
+        while taken.units.len() < usize::from(wish.units) {
+            let mut granted = None;
+            let mut gate = |domain: &str, pages: u32| {
+                let acquired = self.acquire(&wish.worker, domain, pages);
+                acquired.map(|permits| {
+                    let slots = permits.0.slots;
+                    granted = Some(permits);
+                    u32::from(slots)
+                })
+            };
+            let mut frontier = self.lock();
+            let now = self.now();
+            let unit = match (&wish.crawl, &wish.domain) {
+                (Some(crawl), Some(domain)) => {
+                    frontier.take_domain(crawl, domain, &take, now, &mut gate)
+                }
+                _ => frontier.take(&take, now, &mut gate),
+            };
+            let wake = frontier.wake(self.now());
+            drop(frontier);
+            match (unit, granted) {
+                (Ok(Some(unit)), granted) => taken.add(self, wish, unit, granted),
+                (unit, granted) => {
+                    self.refund(&wish.worker, granted);
+                    taken.wake = wake;
+                    if taken.units.is_empty() {
+                        unit?;
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Acquires the permits of a domain's pages, or returns how long to wait.
+    fn acquire(
+        &self,
+        worker: &Arc<Worker>,
+        domain: &str,
+        pages: u32,
+    ) -> Result<(Grant, Vec<Number>), Duration> {
+        let item = Item {
+            key: Some(domain.to_owned()),
+            max_wait_ms: Some(AHEAD_MAX_MS),
+            slots: u16::try_from(pages).unwrap_or(SLOTS_MAX).min(SLOTS_MAX),
+            ..Item::default()
+        };
+        let items = [item];
+        let coordinator = &self.0.coordinator;
+        let acquired = coordinator.acquire(worker, &items, Want::All, Duration::ZERO, Vec::new());
+        // Without an engine and without patience, a call is answered at once.
+        let mut outcome = acquired.now_or_never().ok_or(AGAIN)?;
+        let wait = |ms: Option<u64>| ms.map_or(AGAIN, Duration::from_millis).min(PUT_OFF_MAX);
+        match outcome.answers.pop() {
+            Some(Answer::Granted(grant)) => Ok((grant, outcome.granted)),
+            Some(Answer::Wait { retry_in_ms, .. }) => Err(wait(Some(retry_in_ms))),
+            Some(Answer::Refused { retry_in_ms, .. }) => Err(wait(retry_in_ms)),
+            Some(Answer::Error { error, .. }) => {
+                tracing::warn!("no permits for the domain {domain}: {}", error.detail);
+                Err(PUT_OFF_MAX)
+            }
+            None => Err(AGAIN),
+        }
+    }
+
+    fn refund(&self, worker: &Worker, granted: Granted) {
+        if let Some((_, permits)) = granted {
+            self.0.coordinator.take_back(worker, permits.into_iter());
+        }
+    }
+}
+
+impl Taken {
+    fn add(&mut self, service: &FrontierService, wish: &Wish, unit: Unit, of: Granted) {
+        let (grant, permits) = of.unwrap_or_default();
+        self.permits.extend(&permits);
+        let urls = unit.pages.iter().map(|page| page.url.clone());
+        let owner = Owner {
+            worker: Arc::clone(&wish.worker),
+            permits,
+            permit: grant.permit.clone(),
+            urls: urls.take_while(|_| wish.keeps_urls).collect(),
+        };
+        self.crawls.push(unit.crawl.to_string());
+        service.0.owners.insert(unit.token, owner);
+        let pages = unit.pages.into_iter().map(|page| FrontierUnitPage {
+            url: page.url,
+            priority: page.priority.level(),
+            attempt: page.attempts.saturating_add(1),
+            refused: page.refusals,
+            metadata: metadata(&page.metadata),
+        });
+        self.units.push(FrontierUnit {
+            token: unit.token.0,
+            domain: unit.domain,
+            lease_ms: u64::try_from(unit.lease.as_millis()).unwrap_or(u64::MAX),
+            grant,
+            pages: pages.collect(),
+        });
+    }
+
+    /// Returns the units, their permits, and the time after which to ask again if there is no unit.
+    pub(crate) fn into_units(mut self) -> (Vec<FrontierUnit>, Vec<Number>, Option<Duration>) {
+        let units = std::mem::take(&mut self.units);
+        let permits = std::mem::take(&mut self.permits);
+        let wake = self.wake.filter(|_| units.is_empty());
+        (units, permits, wake)
+    }
+}
+
+impl Taken {
+    /// Returns the units, the crawl of each, and their permits.
+    pub(crate) fn into_named_units(mut self) -> (Vec<FrontierUnit>, Vec<String>, Vec<Number>) {
+        let crawls = std::mem::take(&mut self.crawls);
+        let (units, permits, _) = self.into_units();
+        (units, crawls, permits)
+    }
+}
+
+/// Gives units back whose caller hung up before the answer.
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let Some(service) = self.service.take() else {
+            return;
+        };
+        let now = service.now();
+        for unit in self.units.drain(..) {
+            let token = Token(unit.token);
+            if let Err(why) = service.lock().drop_unit(token, now) {
+                tracing::debug!("a unit whose caller hung up ends with its lease: {why}");
+            }
+            service.0.owners.end(token, &service.0.coordinator);
+        }
+    }
+}
+
+/// Returns the JSON of a page, or its text if another interface stored it.
+pub(super) fn metadata(bytes: &[u8]) -> Option<serde_json::Value> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let text = || String::from_utf8_lossy(bytes).into_owned().into();
+    Some(serde_json::from_slice(bytes).unwrap_or_else(|_| text()))
+}
