@@ -387,6 +387,7 @@ impl Host {
             now,
             sent: lease.start,
             signal,
+            is_trouble: signal == Signal::Overloaded && !matches!(report.status, Some(503 | 529)),
             fresh,
             last_event: self
                 .rare
@@ -415,8 +416,11 @@ impl Host {
         let served = matches!(report.signal, Signal::Ok | Signal::UrlError);
         // A success says nothing about the refusal if its request was sent before the refusal was
         // known.
-        if served && lease.id.0 >= self.knowing {
+        if served && self.strikes > 0 && lease.id.0 >= self.knowing {
             self.strikes = 0;
+            // A bucket that was empty a moment ago may hold a single token.
+            let rate = self.bounds(now, config).rate;
+            self.pace.forget_slack(&rate);
         }
         let busy_share = self.limits(config).busy_share;
         if served && busy_share.is_finite() {

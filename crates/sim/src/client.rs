@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use politely_core::signal::Quota;
+use politely_core::signal::{Failure, Quota};
 use politely_core::{Rng, Timestamp};
 
 /// The answer to the question whether one more request may leave.
@@ -25,8 +25,10 @@ pub struct Reply {
     pub sent: Timestamp,
     /// From leaving to the response.
     pub latency: Duration,
-    /// The response's status.
+    /// The response's status. A request without a response has 504, as from a gateway.
     pub status: u16,
+    /// Why there was no response.
+    pub failure: Option<Failure>,
     /// The Retry-After of the response.
     pub retry_after: Option<Duration>,
     /// The quota that the response announced.

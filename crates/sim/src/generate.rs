@@ -44,7 +44,7 @@ const TRAIN_COUNT: usize = 200;
 const HELD_OUT_COUNT: usize = 800;
 
 /// The most requests in flight: a large crawler's share for one host, above every limit drawn.
-const CONNECTIONS: u32 = 64;
+pub(crate) const CONNECTIONS: u32 = 64;
 
 /// Another continent, over a connection that exists.
 const RTT_MS: f64 = 50.0;
@@ -87,32 +87,15 @@ fn named(set: &str, seed: u64, count: usize) -> Vec<Scenario> {
 /// Draws one scenario, named after its limit.
 fn draw(rng: &mut Rng) -> Scenario {
     let rate = log_uniform(rng, 0.2, 50.0);
-    let (kind, limit) = match below(rng, 12) {
-        0..4 => ("token bucket", token_bucket(rng, rate)),
-        4..8 => ("fixed window", fixed_window(rng, rate)),
-        8..10 => ("sliding log", sliding_log(rng, rate)),
-        10 => ("sliding counter", sliding_counter(rng, rate)),
-        _ => ("leaky", leaky(rng, rate)),
-    };
+    let (kind, limit) = limit(rng, rate);
     let service = Service {
         mean_ms: rounded(log_uniform(rng, 30.0, 1_000.0), 10.0),
         cv: rounded(rng.between(0.1, 0.8), 100.0),
     };
     let signals = signals(rng);
-    let name = match &limit {
-        LimitSpec::FixedWindow {
-            count, window_s, ..
-        }
-        | LimitSpec::SlidingLog { count, window_s }
-        | LimitSpec::SlidingCounter { count, window_s } => {
-            format!("{kind} {count} per {window_s} s")
-        }
-        LimitSpec::TokenBucket { rate, burst } => format!("{kind} {rate}/s burst {burst}"),
-        LimitSpec::Leaky { rate, queue, .. } => format!("{kind} {rate}/s queue {queue}"),
-        other => format!("{kind} {other}"),
-    };
     Scenario {
-        name,
+        name: title(kind, &limit),
+        family: None,
         duration_s: (3_000.0 / rate).clamp(1_800.0, 7_200.0).round(),
         demand: Demand::Greedy {
             connections: CONNECTIONS,
@@ -124,6 +107,33 @@ fn draw(rng: &mut Rng) -> Scenario {
         faults: Vec::new(),
         workers: 1,
         coordinated: true,
+    }
+}
+
+/// Draws a limit of any kind that allows `rate` requests per second in the long run.
+pub(crate) fn limit(rng: &mut Rng, rate: f64) -> (&'static str, LimitSpec) {
+    match below(rng, 12) {
+        0..4 => ("token bucket", token_bucket(rng, rate)),
+        4..8 => ("fixed window", fixed_window(rng, rate)),
+        8..10 => ("sliding log", sliding_log(rng, rate)),
+        10 => ("sliding counter", sliding_counter(rng, rate)),
+        _ => ("leaky", leaky(rng, rate)),
+    }
+}
+
+/// Returns the name of a limit of this kind.
+pub(crate) fn title(kind: &str, limit: &LimitSpec) -> String {
+    match limit {
+        LimitSpec::FixedWindow {
+            count, window_s, ..
+        }
+        | LimitSpec::SlidingLog { count, window_s }
+        | LimitSpec::SlidingCounter { count, window_s } => {
+            format!("{kind} {count} per {window_s} s")
+        }
+        LimitSpec::TokenBucket { rate, burst } => format!("{kind} {rate}/s burst {burst}"),
+        LimitSpec::Leaky { rate, queue, .. } => format!("{kind} {rate}/s queue {queue}"),
+        other => format!("{kind} {other}"),
     }
 }
 
@@ -167,7 +177,7 @@ fn window(rng: &mut Rng, rate: f64) -> (u32, f64) {
     (((rate * window_s).round() as u32).max(2), window_s)
 }
 
-fn signals(rng: &mut Rng) -> Signals {
+pub(crate) fn signals(rng: &mut Rng) -> Signals {
     let status = if below(rng, 8) == 0 { 503 } else { 429 };
     let retry_after = match below(rng, 8) {
         0..5 => RetryAfter::None,
@@ -187,17 +197,17 @@ fn signals(rng: &mut Rng) -> Signals {
 }
 
 /// Uniform in `0..end`.
-fn below(rng: &mut Rng, end: usize) -> usize {
+pub(crate) fn below(rng: &mut Rng, end: usize) -> usize {
     (rng.unit() * end as f64) as usize
 }
 
 /// Uniform in the logarithm. The exponential is libm's: the same bytes on every machine.
-fn log_uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
+pub(crate) fn log_uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
     libm::exp(rng.between(libm::log(low), libm::log(high)))
 }
 
 /// Rounds to a whole number of `1 / parts`, so that names and files are short.
-fn rounded(value: f64, parts: f64) -> f64 {
+pub(crate) fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 

@@ -15,6 +15,7 @@
 
 pub mod backoff;
 pub mod client;
+pub mod field;
 pub mod generate;
 mod optimum;
 pub mod plot;
@@ -32,4 +33,4 @@ pub use run::{Trace, run};
 pub use scenario::{Demand, Scenario, ScenarioError};
 pub use score::{Score, score};
 pub use suite::suite;
-pub use summary::{Summary, summarise};
+pub use summary::{FamilySummary, Summary, by_family, summarise};

@@ -50,7 +50,8 @@ impl Client for Polite {
             _ => Signal::UrlError,
         };
         let report = Report {
-            status: Some(reply.status),
+            status: reply.failure.is_none().then_some(reply.status),
+            failure: reply.failure,
             latency: reply.latency,
             retry_after: reply.retry_after,
             quotas: reply.quota.into(),

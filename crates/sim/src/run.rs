@@ -8,9 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use politely_core::signal::Quota;
+use politely_core::signal::{Failure, Quota};
 use politely_core::{Rng, Timestamp};
-use politely_target::model::{Answer as Verdicted, LimitedHost, SpecError, Verdict};
+use politely_target::model::{Answer as Verdicted, LimitedHost, Outage, SpecError, Verdict};
 use politely_target::{Headers, RetryAfter};
 
 use crate::client::{Answer, Client, Reply};
@@ -18,6 +18,10 @@ use crate::scenario::{Demand, Scenario};
 
 /// The answer of a block page.
 const BLOCKED: u16 = 403;
+/// The status that stands for no response.
+const NO_RESPONSE: u16 = 504;
+/// How long a client waits for a response.
+const TIME_OUT: Duration = Duration::from_secs(30);
 /// A round trip varies by this share.
 const RTT_SPREAD: f64 = 0.1;
 /// The range of phases: aligned windows up to a day begin anywhere.
@@ -114,6 +118,7 @@ struct Flight {
     worker: u32,
     attempt: u32,
     status: u16,
+    failure: Option<Failure>,
     fate: Fate,
     in_hold: bool,
     service: Duration,
@@ -309,6 +314,7 @@ impl<'a> Run<'a> {
                         worker,
                         attempt,
                         status: 200,
+                        failure: None,
                         fate: Fate::Served,
                         in_hold,
                         service: Duration::ZERO,
@@ -347,7 +353,17 @@ impl<'a> Run<'a> {
                 }
             }
             Verdicted::Blocked => (flight.status, flight.fate) = (BLOCKED, Fate::Blocked),
-            Verdicted::Down { status } => (flight.status, flight.fate) = (status, Fate::Down),
+            Verdicted::Down(outage) => {
+                flight.fate = Fate::Down;
+                (flight.status, flight.failure) = match outage {
+                    Outage::Status(status) => (status, None),
+                    Outage::Reset => (NO_RESPONSE, Some(Failure::Reset)),
+                    Outage::Silence => (NO_RESPONSE, Some(Failure::Timeout)),
+                };
+                if outage == Outage::Silence {
+                    flight.service = TIME_OUT;
+                }
+            }
         }
         let index = if let Some(free) = self.free_flights.pop() {
             self.flights[free as usize] = flight;
@@ -401,6 +417,7 @@ impl<'a> Run<'a> {
             sent: flight.sent,
             latency,
             status: flight.status,
+            failure: flight.failure,
             retry_after: flight.retry_after,
             quota: flight.quota,
             attempt: flight.attempt,

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct Scenario {
     /// A unique name for result lines.
     pub name: String,
+    /// The group of scenarios whose results are summarised together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
     /// The duration in virtual seconds. A run of pages ends when the last is fetched, or then.
     pub duration_s: f64,
     /// The demand for pages.

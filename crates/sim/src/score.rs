@@ -1,7 +1,7 @@
 //! The score of a run against the exact offline optimum.
 
 use politely_core::Timestamp;
-use politely_target::model::{FaultSpec, LimitSpec};
+use politely_target::model::LimitSpec;
 use serde::Serialize;
 
 use crate::optimum;
@@ -18,6 +18,8 @@ pub const STEADY_FROM_S: f64 = 300.0;
 pub struct Score {
     /// The scenario's name.
     pub scenario: String,
+    /// The scenario's family, if it has one.
+    pub family: Option<String>,
     /// The law's name.
     pub law: String,
     /// The run's seed.
@@ -117,6 +119,7 @@ pub fn score(scenario: &Scenario, law: &str, seed: u64, trace: &Trace) -> Score 
     let squares: f64 = shares.iter().map(|&x| x as f64 * x as f64).sum();
     Score {
         scenario: scenario.name.clone(),
+        family: scenario.family.clone(),
         law: law.to_owned(),
         seed,
         utilisation,
@@ -177,10 +180,10 @@ fn recovery(
     best: &[Timestamp],
     end: f64,
 ) -> Option<f64> {
-    let outages = scenario.faults.iter().filter_map(|fault| match fault {
-        FaultSpec::Outage { to_s, .. } => Some(*to_s),
-        _ => None,
-    });
+    let outages = scenario
+        .faults
+        .iter()
+        .filter_map(|fault| Some(fault.outage()?.1));
     let steps = match &scenario.limit {
         LimitSpec::Steps { at } => at.iter().map(|(from, _)| *from).collect(),
         _ => Vec::new(),
@@ -218,6 +221,7 @@ fn reached(served: &[Timestamp], best: &[Timestamp], from: f64, to: f64) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use politely_target::model::FaultSpec;
 
     /// One request a second, but none between `from` and `to`.
     fn pause(from: u32, to: u32) -> Vec<Timestamp> {

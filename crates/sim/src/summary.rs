@@ -42,6 +42,59 @@ pub struct Summary {
     pub refused_worst_minute_p95: f64,
 }
 
+/// One law over the runs of one family.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FamilySummary {
+    /// The family's name.
+    pub family: String,
+    /// The law over the family's runs.
+    pub summary: Summary,
+    /// Requests sent into an outage; many are bad.
+    pub into_outage: Spread,
+    /// Seconds until goodput first was 90 % of the optimum's; infinite if never.
+    pub t90_s: Spread,
+}
+
+/// Summarises each law over each family, in the order in which the families and the laws first
+/// appear. Runs of no family are left out.
+pub fn by_family(scores: &[Score]) -> Vec<FamilySummary> {
+    let mut order: Vec<(&str, &str)> = Vec::new();
+    let mut of: BTreeMap<(&str, &str), Vec<&Score>> = BTreeMap::new();
+    for score in scores {
+        let Some(family) = &score.family else {
+            continue;
+        };
+        let key = (family.as_str(), score.law.as_str());
+        let runs = of.entry(key).or_default();
+        if runs.is_empty() {
+            order.push(key);
+        }
+        runs.push(score);
+    }
+    order
+        .iter()
+        .map(|key| {
+            let runs = &of[key];
+            let figure = |of: fn(&Score) -> f64| runs.iter().map(|run| of(run)).collect::<Vec<_>>();
+            FamilySummary {
+                family: key.0.to_owned(),
+                summary: one(key.1, runs),
+                into_outage: high_is_bad(&figure(|run| run.into_outage as f64)),
+                t90_s: high_is_bad(&figure(|run| run.t90_s.unwrap_or(f64::INFINITY))),
+            }
+        })
+        .collect()
+}
+
+fn high_is_bad(values: &[f64]) -> Spread {
+    Spread {
+        good_tail: quantile(values, 0.1),
+        median: quantile(values, 0.5),
+        bad_tail: quantile(values, 0.9),
+        worst: quantile(values, 1.0),
+    }
+}
+
 /// Summarises each law over its runs, in the order in which the laws first appear.
 pub fn summarise(scores: &[Score]) -> Vec<Summary> {
     let mut order: Vec<&str> = Vec::new();
@@ -78,12 +131,7 @@ fn one(law: &str, runs: &[&Score]) -> Summary {
             bad_tail: quantile(&utilisation, 0.1),
             worst: quantile(&utilisation, 0.0),
         },
-        refused_share: Spread {
-            good_tail: quantile(&refused_share, 0.1),
-            median: quantile(&refused_share, 0.5),
-            bad_tail: quantile(&refused_share, 0.9),
-            worst: quantile(&refused_share, 1.0),
-        },
+        refused_share: high_is_bad(&refused_share),
         good_share: (!steady.is_empty()).then(|| good as f64 / steady.len() as f64),
         refused_worst_minute_p95: quantile(&figure(|run| run.refused_worst_minute as f64), 0.95),
     }
@@ -113,6 +161,7 @@ mod tests {
     fn run(law: &str, utilisation: f64, refused_share: f64, steady: Option<(f64, f64)>) -> Score {
         Score {
             scenario: "one".to_owned(),
+            family: None,
             law: law.to_owned(),
             seed: 1,
             utilisation,
@@ -172,6 +221,34 @@ mod tests {
         near(summary.refused_share.worst, 0.1);
         near(summary.refused_worst_minute_p95, 7.0);
         assert_eq!((summary.runs, summary.good_share), (11, None));
+    }
+
+    #[test]
+    fn families_are_summarised_apart_and_runs_without_one_are_left_out() {
+        let of = |family: &str, asked, t90_s| Score {
+            family: Some(family.to_owned()),
+            into_outage: asked,
+            t90_s,
+            ..run("aimd", 0.5, 0.1, None)
+        };
+        let runs = [
+            of("fast", 0, Some(10.0)),
+            of("outages", 9, Some(20.0)),
+            of("outages", 11, None),
+            run("aimd", 1.0, 0.0, None),
+        ];
+        let found = by_family(&runs);
+        let found: Vec<_> = (found.iter())
+            .map(|one| {
+                (
+                    one.family.as_str(),
+                    one.summary.runs,
+                    one.into_outage.median,
+                )
+            })
+            .collect();
+        assert_eq!(found, [("fast", 1, 0.0), ("outages", 2, 10.0)]);
+        assert!(by_family(&runs)[1].t90_s.worst.is_infinite());
     }
 
     #[test]

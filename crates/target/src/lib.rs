@@ -39,7 +39,7 @@ mod town;
 pub use judge::{HostReport, Report, arrivals_above};
 pub use log::{Entry, Kind, Record};
 pub use model::{
-    BanAnswer, FaultSpec, Limit, LimitSpec, Quota, Service, SpecError, Verdict, best_time,
+    BanAnswer, FaultSpec, Limit, LimitSpec, Outage, Quota, Service, SpecError, Verdict, best_time,
 };
 pub use run::{Args, run};
 pub use server::{HostAddr, Target, TargetError};

@@ -46,7 +46,7 @@ pub struct Entry {
     pub departed_us: u64,
     /// What happened.
     pub kind: Kind,
-    /// The answer's status.
+    /// The answer's status; 0 without an answer.
     pub status: u16,
     /// N of `/page/N`.
     pub page: Option<u32>,

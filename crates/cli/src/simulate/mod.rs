@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use politely_sim::generate::{held_out, train};
-use politely_sim::{Scenario, backoff, suite, summarise};
+use politely_sim::{Scenario, backoff, by_family, field, suite, summarise};
 
 use self::laws::Contender;
 use self::pictures::Pictures;
@@ -95,6 +95,7 @@ fn simulate(args: &SimulateArgs, pictures: Option<&Pictures>) -> Result<(), Stop
     })?;
     let summaries = summarise(&scores);
     let mut text = widths.summary(&summaries);
+    text += &widths.families(&by_family(&scores));
     if args.worst > 0 {
         text += &widths.worst(&summaries, &scores, args.worst);
     }
@@ -180,6 +181,8 @@ fn scenarios(args: &SimulateArgs) -> Result<Vec<Scenario>, Wrong> {
         "suite" => suite(),
         "train" => train(),
         "held-out" => held_out(),
+        "train-field" => field::train(),
+        "held-out-field" => field::held_out(),
         file => {
             let path = Path::new(file);
             let text = std::fs::read_to_string(path).map_err(|why| Wrong::file(path, &why))?;

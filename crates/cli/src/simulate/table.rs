@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use politely_sim::summary::{Summary, quantile};
+use politely_sim::summary::{FamilySummary, Summary, quantile};
 use politely_sim::{Scenario, Score};
 
 use super::laws::Contender;
@@ -109,6 +109,50 @@ impl Widths {
                 refused.bad_tail * 100.0,
                 refused.worst * 100.0,
                 one.refused_worst_minute_p95,
+            );
+        }
+        text
+    }
+
+    /// Returns the table of all laws over each family; empty without families.
+    pub(super) fn families(self, families: &[FamilySummary]) -> String {
+        if families.is_empty() {
+            return String::new();
+        }
+        let law = self.law;
+        let mut text = format!(
+            "\n{:<12}  {:<law$}  {:>6}  {:>7} {:>7}  {:>9} {:>9}  {:>11} {:>7}  {:>7}\n",
+            "family",
+            "law",
+            "runs",
+            "used %",
+            "p10",
+            "refused %",
+            "p90",
+            "into outage",
+            "p90",
+            "t90 s",
+        );
+        for one in families {
+            let (used, refused) = (one.summary.utilisation, one.summary.refused_share);
+            let t90_s = one.t90_s.median;
+            let t90 = if t90_s.is_finite() {
+                format!("{t90_s:.0}")
+            } else {
+                "never".to_owned()
+            };
+            let _ = writeln!(
+                text,
+                "{:<12}  {:<law$}  {:>6}  {:>7.2} {:>7.2}  {:>9.3} {:>9.3}  {:>11.0} {:>7.0}  {t90:>7}",
+                one.family,
+                one.summary.law,
+                one.summary.runs,
+                used.median * 100.0,
+                used.bad_tail * 100.0,
+                refused.median * 100.0,
+                refused.bad_tail * 100.0,
+                one.into_outage.median,
+                one.into_outage.bad_tail,
             );
         }
         text

@@ -55,6 +55,8 @@ pub struct Sample<'a> {
     pub sent: Timestamp,
     /// What it means.
     pub signal: Signal,
+    /// Whether no limit refuses in this way: a gateway's status, a broken connection or a time-out.
+    pub is_trouble: bool,
     /// The first outcome of its congestion event: its permit was granted after the last one was
     /// noticed.
     pub fresh: bool,
@@ -352,6 +354,7 @@ mod tests {
             now,
             sent: now,
             signal,
+            is_trouble: false,
             fresh: true,
             last_event: Timestamp::ZERO,
             refused_in_a_row: 0,

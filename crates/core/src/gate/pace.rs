@@ -134,6 +134,10 @@ impl Pace {
         self.tokens = lesser(tokens, rate.most());
     }
 
+    /// Takes the timer slack back: the next gap is a whole interval.
+    pub(crate) const fn forget_slack(&mut self, rate: &Rate) {
+        self.tokens = self.tokens.min(rate.burst);
+    }
     /// Replaces the rate `old` by `new`.
     ///
     /// Departures that were granted ahead keep their times, and the next departure comes after the
@@ -365,6 +369,15 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
     const FAR: Duration = Duration::from_secs(1_000_000);
+
+    #[test]
+    fn without_its_slack_a_rested_bucket_holds_its_burst() {
+        let rate = Rate::per_second(200.0);
+        let mut pace = Pace::full(Timestamp::ZERO, &rate);
+        pace.settle(Timestamp::from_micros(9_000_000), &rate);
+        pace.forget_slack(&rate);
+        assert!(pace.tokens <= 1.0);
+    }
 
     #[test]
     fn a_burst_then_the_rate() {

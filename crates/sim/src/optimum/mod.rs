@@ -64,7 +64,9 @@ impl Service {
         let (mut outages, mut brownouts) = (Vec::new(), Vec::new());
         for fault in &scenario.faults {
             match *fault {
-                FaultSpec::Outage { from_s, to_s, .. } => {
+                FaultSpec::Outage { from_s, to_s, .. }
+                | FaultSpec::Reset { from_s, to_s }
+                | FaultSpec::Silence { from_s, to_s } => {
                     outages.push(Spell::new(from_s, to_s, 1.0));
                 }
                 FaultSpec::Brownout {

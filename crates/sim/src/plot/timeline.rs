@@ -1,7 +1,7 @@
 //! One run over time: the limit, the setpoint, accepted requests, and each refusal.
 
 use politely_core::Timestamp;
-use politely_target::model::{FaultSpec, LimitSpec, Service};
+use politely_target::model::{LimitSpec, Service};
 
 use super::axis::{Axis, short};
 use super::svg::{Anchor, Svg};
@@ -53,10 +53,10 @@ pub fn timeline(scenario: &Scenario, score: &Score, trace: &Trace) -> String {
     let y = Axis::new(top.max(1e-3), (BOTTOM, TOP));
 
     for fault in &scenario.faults {
-        if let FaultSpec::Outage { from_s, to_s, .. } = fault
-            && *from_s < end_s
+        if let Some((from_s, to_s)) = fault.outage()
+            && from_s < end_s
         {
-            let (from, to) = (across(*from_s), across(*to_s));
+            let (from, to) = (across(from_s), across(to_s));
             svg.rect("band", (from, TOP), (to - from, STRIP.1 - TOP));
             let middle = f64::midpoint(from, to);
             svg.text("sub", (middle, TOP + 15.0), Anchor::Middle, "outage");

@@ -9,6 +9,7 @@ use crate::client::Reply;
 /// `status` after 100 ms, for a first attempt.
 pub(super) fn refused(status: u16) -> Reply {
     Reply {
+        failure: None,
         ticket: 0,
         sent: Timestamp::ZERO,
         latency: Duration::from_millis(100),

@@ -124,3 +124,39 @@ fn nothing_leaves_while_a_wait_that_was_asked_for_runs() {
         assert_eq!(run.into_hold, 0, "{}", scenario.name);
     }
 }
+
+#[test]
+fn a_limit_of_a_thousand_a_second_is_found_within_half_a_minute() {
+    let json = r#"[{"name": "fast", "duration_s": 120, "demand": {"kind": "greedy"}, "rtt_ms": 20,
+        "service": {"mean_ms": 20, "cv": 0.3},
+        "limit": {"kind": "token_bucket", "rate": 1000, "burst": 1000}}]"#;
+    let scenario = Scenario::read(json).expect("a scenario").remove(0);
+    let run = play("discover", &scenario, 1);
+    assert!(run.t90_s.is_some_and(|secs| secs <= 30.0), "{run:?}");
+    assert!(run.refused_share <= 0.0005, "{run:?}");
+}
+
+/// Five minutes without an answer, in each way, while the start still goes on.
+#[test]
+fn an_early_outage_of_any_kind_is_hardly_asked_and_then_forgotten() {
+    let faults = [
+        r#""kind": "outage", "status": 500"#,
+        r#""kind": "outage", "status": 502"#,
+        r#""kind": "outage", "status": 503"#,
+        r#""kind": "outage", "status": 504"#,
+        r#""kind": "reset""#,
+        r#""kind": "silence""#,
+    ];
+    for fault in faults {
+        let json = format!(
+            r#"[{{"name": "down", "duration_s": 900, "demand": {{"kind": "greedy"}},
+            "rtt_ms": 50, "service": {{"mean_ms": 100, "cv": 0.3}},
+            "limit": {{"kind": "token_bucket", "rate": 10, "burst": 10}},
+            "faults": [{{"from_s": 5, "to_s": 305, {fault}}}]}}]"#
+        );
+        let scenario = Scenario::read(&json).expect("a scenario").remove(0);
+        let run = play("discover", &scenario, 1);
+        assert!(run.into_outage <= 15, "{fault}: {run:?}");
+        assert!(run.utilisation >= 0.9, "{fault}: {run:?}");
+    }
+}

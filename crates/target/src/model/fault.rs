@@ -32,6 +32,20 @@ pub enum FaultSpec {
         /// The answer's status.
         status: u16,
     },
+    /// Every connection is closed without an answer for a while.
+    Reset {
+        /// Seconds since the host's start.
+        from_s: f64,
+        /// Seconds since the host's start.
+        to_s: f64,
+    },
+    /// No request is answered for a while. The client's own time-out ends it.
+    Silence {
+        /// Seconds since the host's start.
+        from_s: f64,
+        /// Seconds since the host's start.
+        to_s: f64,
+    },
     /// More than `above_rps` requests in a second, of all clients together, make every answer a
     /// block page for `for_s` seconds.
     Block {
@@ -106,6 +120,17 @@ impl Block {
     }
 }
 
+/// What a host that is down does with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outage {
+    /// Answers with this status.
+    Status(u16),
+    /// Closes the connection.
+    Reset,
+    /// Never answers.
+    Silence,
+}
+
 /// A fault with its state.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
@@ -116,7 +141,7 @@ pub(super) enum Fault {
     Outage {
         from: Timestamp,
         to: Timestamp,
-        status: u16,
+        answer: Outage,
     },
     Block(Block),
     Ban(Ban),
@@ -146,6 +171,16 @@ fn check_status(status: u16) -> Result<u16, SpecError> {
 }
 
 impl FaultSpec {
+    /// Returns when the host answers nobody: the seconds of its begin and end.
+    pub const fn outage(&self) -> Option<(f64, f64)> {
+        match *self {
+            Self::Outage { from_s, to_s, .. }
+            | Self::Reset { from_s, to_s }
+            | Self::Silence { from_s, to_s } => Some((from_s, to_s)),
+            _ => None,
+        }
+    }
+
     pub(super) fn build(&self) -> Result<Fault, SpecError> {
         Ok(match *self {
             Self::Noise { share, status } => Fault::Noise {
@@ -158,8 +193,18 @@ impl FaultSpec {
                 status,
             } => {
                 let (from, to) = span(from_s, to_s)?;
-                let status = check_status(status)?;
-                Fault::Outage { from, to, status }
+                let answer = Outage::Status(check_status(status)?);
+                Fault::Outage { from, to, answer }
+            }
+            Self::Reset { from_s, to_s } => {
+                let (from, to) = span(from_s, to_s)?;
+                let answer = Outage::Reset;
+                Fault::Outage { from, to, answer }
+            }
+            Self::Silence { from_s, to_s } => {
+                let (from, to) = span(from_s, to_s)?;
+                let answer = Outage::Silence;
+                Fault::Outage { from, to, answer }
             }
             Self::Block { above_rps, for_s } => {
                 // The upper bound limits the block's memory to 8 bytes per arrival.
@@ -251,9 +296,24 @@ mod tests {
             to_s: 2.0,
             status: 503,
         }]);
-        let down =
-            [999, 1000, 1999, 2000].map(|at| host.arrive(ms(at)) == Answer::Down { status: 503 });
+        let status = Answer::Down(Outage::Status(503));
+        let down = [999, 1000, 1999, 2000].map(|at| host.arrive(ms(at)) == status);
         assert_eq!(down, [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_host_may_also_close_connections_or_stay_silent() {
+        let (from_s, to_s) = (1.0, 2.0);
+        for (fault, answer) in [
+            (FaultSpec::Reset { from_s, to_s }, Outage::Reset),
+            (FaultSpec::Silence { from_s, to_s }, Outage::Silence),
+        ] {
+            assert_eq!(fault.outage(), Some((1.0, 2.0)));
+            let mut host = host(&[fault]);
+            let down =
+                [999, 1000, 1999, 2000].map(|at| host.arrive(ms(at)) == Answer::Down(answer));
+            assert_eq!(down, [false, true, true, false], "{answer:?}");
+        }
     }
 
     #[test]
@@ -340,6 +400,14 @@ mod tests {
                 from_s: 9.0,
                 to_s: 1.0,
                 status: 503,
+            },
+            FaultSpec::Reset {
+                from_s: 2.0,
+                to_s: 1.0,
+            },
+            FaultSpec::Silence {
+                from_s: f64::NAN,
+                to_s: 1.0,
             },
             FaultSpec::Block {
                 above_rps: 0.0,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use politely_core::{Rng, Timestamp};
 
-use super::fault::Fault;
+use super::fault::{Fault, Outage};
 use super::{BanAnswer, FaultSpec, Limit, LimitSpec, Service, SpecError, Verdict};
 
 /// What a host does with a request.
@@ -23,10 +23,7 @@ pub enum Answer {
     /// The block page, with status 403. The limit was not consulted.
     Blocked,
     /// The host is down. The limit was not consulted.
-    Down {
-        /// The answer's status.
-        status: u16,
-    },
+    Down(Outage),
 }
 
 /// A host without its socket: a limit, its faults and its service times. The same seed gives the
@@ -70,8 +67,8 @@ impl LimitedHost {
         let mut slower = 1.0;
         for fault in &mut self.faults {
             match fault {
-                Fault::Outage { from, to, status } if *from <= now && now < *to => {
-                    down = Some(*status);
+                Fault::Outage { from, to, answer } if *from <= now && now < *to => {
+                    down = Some(*answer);
                 }
                 Fault::Outage { .. } => {}
                 Fault::Block(block) => blocked |= block.arrive(now),
@@ -101,8 +98,8 @@ impl LimitedHost {
                 }
             }
         }
-        if let Some(status) = down {
-            return Answer::Down { status };
+        if let Some(outage) = down {
+            return Answer::Down(outage);
         }
         if blocked {
             return Answer::Blocked;

@@ -35,7 +35,7 @@ pub use all::All;
 pub use ban::BanAnswer;
 pub use best_time::best_time;
 pub use concurrency::Concurrency;
-pub use fault::FaultSpec;
+pub use fault::{FaultSpec, Outage};
 pub use fixed_window::FixedWindow;
 pub use host::{Answer, LimitedHost};
 pub use leaky::Leaky;

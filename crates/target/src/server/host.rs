@@ -18,7 +18,7 @@ use super::answer::{self, Path, Refusal};
 use super::visit::Visit;
 use crate::judge::{Counters, HostReport};
 use crate::log::{Entry, Kind, LogFile};
-use crate::model::{Answer, LimitedHost, Quota, Verdict};
+use crate::model::{Answer, LimitedHost, Outage, Quota, Verdict};
 use crate::town::{Headers, HostSpec, RetryAfter, TownError};
 
 #[derive(Debug)]
@@ -56,9 +56,17 @@ enum Way {
     Refuse(Refusal),
     /// Answer now, with the block page.
     Block,
-    /// Answer now, with this status.
-    Fail(u16),
+    /// Do what the outage says.
+    Fail(Outage),
 }
+
+/// The status that the log shows for a request that got no answer.
+const NO_ANSWER: u16 = 0;
+
+/// The host closes the connection without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is closed without an answer")]
+pub(super) struct Closed;
 
 impl Host {
     pub(super) fn new(
@@ -109,7 +117,7 @@ impl Host {
     pub(super) async fn answer(
         self: &Arc<Self>,
         request: &Request<Incoming>,
-    ) -> Response<Full<Bytes>> {
+    ) -> Result<Response<Full<Bytes>>, Closed> {
         let path = Path::of(request.uri().path(), self.spec.pages);
         let (way, quota) = self.arrive(path);
         let mut response = match way {
@@ -144,7 +152,10 @@ impl Host {
             }
             Way::Refuse(refusal) => answer::refused(self.spec.signals.status, refusal),
             Way::Block => answer::blocked(),
-            Way::Fail(status) => answer::failure(status),
+            Way::Fail(Outage::Status(status)) => answer::failure(status),
+            Way::Fail(Outage::Reset) => return Err(Closed),
+            // The client ends the wait; then this future is dropped with its connection.
+            Way::Fail(Outage::Silence) => std::future::pending().await,
         };
         if let Some(quota) = quota {
             answer::announce(
@@ -154,7 +165,7 @@ impl Host {
                 SystemTime::now(),
             );
         }
-        response
+        Ok(response)
     }
 
     /// Consults the model and counts. The time is read under the lock, so it never goes back.
@@ -224,9 +235,13 @@ impl Host {
                 self.leave(state, now, path, now, Kind::Blocked, answer::BLOCKED, None);
                 Way::Block
             }
-            Answer::Down { status } => {
+            Answer::Down(outage) => {
+                let status = match outage {
+                    Outage::Status(status) => status,
+                    Outage::Reset | Outage::Silence => NO_ANSWER,
+                };
                 self.leave(state, now, path, now, Kind::Failed, status, None);
-                Way::Fail(status)
+                Way::Fail(outage)
             }
         };
         (way, quota)

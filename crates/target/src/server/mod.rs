@@ -230,10 +230,12 @@ async fn listen(listener: TcpListener, host: Arc<Host>) {
                 connections.spawn(async move {
                     let service = service_fn(move |request| {
                         let host = Arc::clone(&host);
-                        async move { Ok::<_, std::convert::Infallible>(host.answer(&request).await) }
+                        async move { host.answer(&request).await }
                     });
                     // A client may break its connection; that is not an error of the server.
-                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let _ = http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,

@@ -6,6 +6,9 @@ use politely_target::{
     FaultSpec, Headers, HostSpec, LimitSpec, RetryAfter, Robots, Signals, Target, Town,
 };
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
 use crate::client::Client;
 
 /// One request per hour, so that the second one is refused.
@@ -223,4 +226,36 @@ async fn blocks_outages_and_robots_answer_as_written() {
     let report = target.shutdown();
     assert_eq!(report.host("blocks").unwrap().blocked, 1);
     assert_eq!(report.host("down").unwrap().failed, 1);
+}
+
+#[tokio::test]
+async fn a_host_that_is_down_may_close_connections_or_stay_silent() {
+    let (from_s, to_s) = (0.0, 3600.0);
+    let mut closes = HostSpec::new("closes", LimitSpec::None {});
+    closes.faults = vec![FaultSpec::Reset { from_s, to_s }];
+    let mut silent = HostSpec::new("silent", LimitSpec::None {});
+    silent.faults = vec![FaultSpec::Silence { from_s, to_s }];
+    let target = Target::start(Town::new(vec![closes, silent]))
+        .await
+        .unwrap();
+    let ask = async |host: &str| {
+        let addr = target.host(host).unwrap().addr;
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        let get = b"GET /page/0 HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(get).await.unwrap();
+        stream
+    };
+
+    let mut stream = ask("closes").await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    assert_eq!(answer, b"");
+
+    let stream = ask("silent").await;
+    while target.judge().host("silent").unwrap().failed == 0 {
+        tokio::task::yield_now().await;
+    }
+    let read = stream.try_read(&mut [0; 1]);
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(target.shutdown().host("closes").unwrap().failed, 1);
 }

@@ -62,6 +62,8 @@ pub(super) struct Block {
     pub(super) beside: u16,
     /// Whether the host was overloaded, rather than refusing by count.
     pub(super) overloaded: bool,
+    /// Whether one of the failures was none that a limit causes.
+    pub(super) is_trouble: bool,
     /// Whether the server announced a wait.
     pub(super) told: bool,
 }
@@ -164,6 +166,7 @@ mod tests {
             rate: 4.0,
             beside: 0,
             overloaded: false,
+            is_trouble: false,
             told: false,
         }
     }

@@ -75,8 +75,14 @@ pub(super) struct Learning {
     pub(super) noise: Noise,
     pub(super) ledger: Ledger,
     pub(super) cuts: u32,
-    /// When the last outage was over.
-    pub(super) outage_over: Option<Timestamp>,
+    /// When the last outage was over; zero without one.
+    pub(super) outage_over: Timestamp,
+    /// Share of the rate that is in use on the way back from an outage; 1 otherwise.
+    pub(super) ramp: f32,
+    /// Whether a refusal was a 429 or the like. Then 503s are none of the limit's.
+    pub(super) says_429: bool,
+    /// How many requests had been served at the last lone failure that no limit causes.
+    pub(super) failed_at: u32,
     /// How many had been served when a block page last came.
     pub(super) blocked_after: Option<u32>,
     /// The rate the server announces, as long as it was true.
@@ -114,7 +120,10 @@ impl Learning {
             noise: Noise::default(),
             ledger: Ledger::default(),
             cuts: 0,
-            outage_over: None,
+            outage_over: Timestamp::ZERO,
+            ramp: 1.0,
+            says_429: false,
+            failed_at: 0,
             blocked_after: None,
             announced: Announced::starting_at(rate.clamp(RATE_MIN, RATE_MAX)),
             config,
@@ -132,6 +141,7 @@ impl Learning {
 
     fn served(&mut self, sample: &Sample<'_>) {
         let now = sample.now;
+        self.pause_over(sample);
         self.ledger.serve(sample.sent);
         if self.blocked_after.is_some() && sample.sent < self.stage_began {
             // On its way when the block page came: that stands.
@@ -154,7 +164,9 @@ impl Learning {
             self.cruise(self.rate, now);
             self.probing.rest(now);
         }
-        if !sample.pressed {
+        if self.ramp < 1.0 {
+            self.ramps_up(sample);
+        } else if !sample.pressed {
             // Demand sets the pace: what follows begins anew.
             self.stage_began = now;
             self.stage_served = 0;
@@ -171,7 +183,6 @@ impl Learning {
         if !sample.fresh {
             return;
         }
-        self.probing.pay();
         let rate = self.wish(sample.now);
         if sample.signal == Signal::RateLimited {
             self.announced.refused(sample.quotas, sample.beside);
@@ -184,7 +195,6 @@ impl Learning {
                 ..block
             }
         } else {
-            self.cuts = self.cuts.saturating_add(1);
             Block {
                 began: sample.sent,
                 refused: sample.sent,
@@ -193,10 +203,13 @@ impl Learning {
                 rate,
                 beside: sample.beside,
                 overloaded: false,
+                is_trouble: false,
                 told: false,
             }
         };
         block.overloaded |= sample.signal == Signal::Overloaded;
+        self.says_429 |= sample.signal == Signal::RateLimited;
+        block.is_trouble |= sample.is_trouble || block.overloaded && self.says_429;
         if let Some(after) = sample.retry_after {
             block.told = true;
             let until = sample.now + after.saturating_sub(Duration::from_secs(1));
@@ -238,14 +251,15 @@ impl Learning {
 
     #[inline]
     fn rate_at(&self, now: Timestamp) -> f64 {
-        match self.stage {
+        let rate = match self.stage {
             // What flows in while a canary is under way must not send the next one too soon.
             _ if self.block.is_some() && self.ceiling > 0.0 => self.rate.min(self.ceiling * 0.98),
             _ if self.block.is_some() => self.rate * 0.5,
             Stage::Probe => self.probe_rate(now),
             Stage::Recover => self.comeback(now),
             _ => self.rate,
-        }
+        };
+        rate * f64::from(self.ramp)
     }
 }
 
@@ -288,13 +302,15 @@ impl Law for Learning {
             self.low.max(self.passed),
             self.high.min(self.rate),
         ];
+        // A block that stands counts as a cut until it proves to be an outage.
+        let cuts = self.cuts.saturating_add(u32::from(self.block.is_some()));
         Metrics {
-            ceiling: (self.cuts > 0)
+            ceiling: (cuts > 0)
                 .then(|| known.into_iter().find(|rate| *rate > 0.0))
                 .flatten()
                 .or(self.announced.rate()),
             suggested: None,
-            cuts: self.cuts,
+            cuts,
         }
     }
 }

@@ -75,6 +75,11 @@ impl Ledger {
         }
     }
 
+    /// When the last one was sent.
+    pub(super) fn last(&self) -> Option<Timestamp> {
+        self.points.last().map(|point| point.at)
+    }
+
     /// All of them.
     pub(super) const fn served(&self) -> u32 {
         self.served

@@ -23,7 +23,11 @@ const BELOW: f64 = 0.97;
 const TOO_OFTEN: f64 = 30.0;
 /// The number of missing requests from which that counts. At one refusal in a hundred it is hardly
 /// ever reached; after a step down it is reached at the fourth refusal.
-const PATIENCE: f64 = 90.0;
+const PATIENCE: f32 = 90.0;
+/// One failure in fewer requests than this is overload, even if no limit fails in this way.
+const TROUBLE_TOO_OFTEN: f32 = 12.0;
+/// The number of missing requests from which that counts.
+const TROUBLE_PATIENCE: f32 = 40.0;
 
 /// What is known of noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +43,9 @@ pub(super) struct Noise {
     /// The limit is another since: what was proven tells a host in trouble, nothing else.
     past: bool,
     /// How many requests may yet be missing, while noisy.
-    patience: f64,
+    patience: f32,
+    /// The same for failures that no limit causes, as requests used up.
+    troubles: f32,
 }
 
 /// What a refusal whose canary was served at once may be.
@@ -59,9 +65,13 @@ impl Noise {
     }
 
     pub(super) fn plausible(&self) -> bool {
-        [self.proven, self.patience]
-            .iter()
-            .all(|x| *x >= 0.0 && x.is_finite())
+        [
+            self.proven,
+            f64::from(self.patience),
+            f64::from(self.troubles),
+        ]
+        .iter()
+        .all(|x| *x >= 0.0 && x.is_finite())
     }
 
     /// [`PROOF`] requests were served at `rate`.
@@ -89,10 +99,21 @@ impl Noise {
         }
     }
 
+    /// Records a lone failure that no limit causes, `served` requests after the one before. Returns
+    /// whether such failures are rare enough to change nothing.
+    pub(super) fn is_rare_trouble(&mut self, served: u32) -> bool {
+        self.troubles = (self.troubles + TROUBLE_TOO_OFTEN - served as f32).max(0.0);
+        if self.troubles <= TROUBLE_PATIENCE {
+            return true;
+        }
+        self.troubles = TROUBLE_PATIENCE;
+        false
+    }
+
     /// A refusal at `rate`, `served` requests after the one before.
     pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
         if self.noisy {
-            self.patience = (self.patience + served - TOO_OFTEN).min(PATIENCE);
+            self.patience = (self.patience + (served - TOO_OFTEN) as f32).min(PATIENCE);
             if self.patience < 0.0 {
                 self.forget();
                 return Lone::Limit;

@@ -18,11 +18,9 @@ impl Learning {
             &mut self.anchor,
             &mut self.last_soft,
             &mut self.next_canary,
+            &mut self.outage_over,
         ] {
             *time = *time - back;
-        }
-        if let Some(over) = &mut self.outage_over {
-            *over = *over - back;
         }
         if let Some(block) = &mut self.block {
             block.rebase(back);
@@ -50,6 +48,8 @@ impl Learning {
             && self.high > 0.0
             && rates.iter().all(|rate| *rate >= 0.0 && rate.is_finite())
             && self.anchor_served <= self.ledger.served()
+            && self.ramp > 0.0
+            && self.ramp <= 1.0
             && self.round_trip <= ROUND_TRIP_MAX
             && self.block.is_none_or(|block| block.plausible())
             && self.window.plausible()

@@ -35,12 +35,14 @@ const FIRST: u32 = 60;
 const TRIAL_AT_ONCE: f64 = 0.75;
 /// A bracket is narrow when its upper end is less than this many times its lower end.
 const NARROW: f64 = 1.2;
-/// Shortest and longest step of the start, in seconds. In between, a step lasts rate² /
-/// [`STEP_RATE`] seconds. A fast step is longer, because a used-up window refuses all requests in
-/// flight together with the first refused one.
-const STEP_S: (f64, f64) = (1.0, 10.0);
-/// Divisor of the squared rate for the length of a step.
-const STEP_RATE: f64 = 250.0;
+/// The same position while the credit of probes is above [`RICH`]: the host serves so fast that a
+/// refusal costs less than the time of a further trial.
+const TRIAL_AT_RICH: f64 = 0.5;
+/// The credit that one first bracket of a slow host never earns.
+const RICH: f32 = 4.0;
+/// Shortest step of the start, in seconds. A bucket of one second's rate is then used up before the
+/// rate has doubled twice.
+const STEP_S: f64 = 0.5;
 /// With the credit of probes this low, any bracket counts as narrow enough: it has cost too many
 /// refusals.
 const TOO_DEEP: f32 = -3.0;
@@ -112,6 +114,7 @@ impl Learning {
         }
         let at = match self.cuts {
             ..2 => TRIAL_AT_ONCE,
+            _ if self.ceiling == 0.0 && self.probing.credit() > RICH => TRIAL_AT_RICH,
             _ if self.ledger.served() < FIRST && self.high < low * NARROW => TRIAL_AT_ONCE,
             _ if self.ledger.served() < FIRST => TRIAL_AT_FIRST,
             _ if self.ceiling > 0.0 => TRIAL_AT_LATER,
@@ -168,6 +171,14 @@ impl Learning {
         f64::from(self.stage_served) < 0.6 * self.rate * elapsed
     }
 
+    /// Returns whether the start may go on to `rate`. A used-up window refuses all requests in
+    /// flight together with the first refused one, so their square must not exceed the requests
+    /// served so far.
+    fn affords(&self, rate: f64) -> bool {
+        let in_flight = rate * self.round_trip.as_secs_f64();
+        in_flight * in_flight <= f64::from(self.ledger.served())
+    }
+
     pub(super) fn step(&mut self, now: Timestamp) {
         let elapsed = now.since(self.stage_began).as_secs_f64();
         let served = self.stage_served;
@@ -175,7 +186,8 @@ impl Learning {
             Stage::Start => {
                 let enough = if self.rate < 4.0 { STEP_SERVED } else { 6 };
                 if served >= enough
-                    && elapsed >= (self.rate * self.rate / STEP_RATE).clamp(STEP_S.0, STEP_S.1)
+                    && elapsed >= STEP_S
+                    && self.affords(self.rate * stride(self.rate))
                     && !self.held_back(now)
                 {
                     self.enter(Stage::Start, self.rate * stride(self.rate), now);

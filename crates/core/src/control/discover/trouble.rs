@@ -7,14 +7,27 @@
 use std::time::Duration;
 
 use super::canary::Block;
-use super::learning::Learning;
+use super::learning::{Learning, Stage};
+use super::ledger::Ledger;
 use super::stages::COMEBACK_SERVED;
 use super::window::Window;
 use super::{Mechanism, Sample};
 use crate::Timestamp;
 
-/// So many refused canaries of a host in trouble are an outage.
-const OUTAGE_CANARIES: u16 = 3;
+/// Number of refused canaries from which a host in trouble counts as down.
+const OUTAGE_CANARIES: u16 = 1;
+/// The same for a status that a limit may have as well.
+const OUTAGE_CANARIES_MAYBE: u16 = 2;
+/// Share of the rate with which the way back from an outage begins, and the round trips that such a
+/// rate has in flight at least.
+const RAMP: f64 = 0.25;
+const RAMP_IN_FLIGHT: f64 = 2.0;
+/// Factor of the rate for each request that is served on the way back: four double it.
+const RAMP_STEP: f32 = 1.189_207_1;
+/// Shortest pause between two served requests that is none of the pace's, as a time and in
+/// intervals.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_INTERVALS: f64 = 8.0;
 /// Below this share of what was served well no limit refuses one and serves the next.
 const FAR_BELOW: f64 = 0.25;
 /// The least in a brown-out, of the ceiling, and what each failure leaves of the rate.
@@ -24,16 +37,92 @@ const LESS: f64 = 0.7;
 const CLEAR: u32 = 12;
 
 impl Learning {
-    /// A host in trouble that had not been in trouble just before: that would be its way to say no.
+    /// Returns whether the host served nobody, however little was sent: its limit may be as it was.
+    /// With a status that a limit may have as well, a block soon after another one is a limit's.
     pub(super) fn was_outage(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
-        if !block.overloaded || block.canaries < OUTAGE_CANARIES {
+        let least = if block.is_trouble {
+            OUTAGE_CANARIES
+        } else {
+            OUTAGE_CANARIES_MAYBE
+        };
+        if !block.overloaded || block.canaries < least || !self.has(Mechanism::Outage) {
             return false;
         }
         let lasted = canary.sent.since(block.began);
         let soon = (lasted * 5).max(Duration::from_mins(1));
-        let again = (self.outage_over).is_some_and(|over| canary.sent.since(over) < soon);
-        self.outage_over = Some(canary.sent);
-        self.ceiling > 0.0 && !again && self.has(Mechanism::Outage)
+        let again =
+            self.outage_over > Timestamp::ZERO && canary.sent.since(self.outage_over) < soon;
+        self.outage_over = canary.sent;
+        block.is_trouble || !again
+    }
+
+    /// Returns whether a single failure that no limit causes changes nothing, because such failures
+    /// are rare.
+    pub(super) fn is_lone_trouble(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
+        if !block.is_trouble || block.canaries > 0 || !self.has(Mechanism::Outage) {
+            return false;
+        }
+        let served = self.ledger.served();
+        let since = served.saturating_sub(self.failed_at);
+        self.failed_at = served;
+        let is_rare = self.noise.is_rare_trouble(since);
+        if is_rare {
+            self.stop_clock(canary.now.since(block.began));
+        }
+        is_rare
+    }
+
+    /// Goes on where an outage began, by a short ramp. What was learned stays as it was.
+    pub(super) fn resume(&mut self, block: &Block, now: Timestamp) {
+        self.ramp = 1.0;
+        let in_flight = self.wish(now) * self.round_trip.as_secs_f64();
+        self.ramp = (RAMP_IN_FLIGHT / in_flight.max(1e-9)).clamp(RAMP, 1.0) as f32;
+        self.stop_clock(now.since(block.began));
+        // Should it have been a limit's block after all, the history tells its window.
+        if self.is_cold() && block.is_trouble {
+            self.forget_history();
+        }
+    }
+
+    /// Leaves a time in which nothing could be served out of the stage's time.
+    fn stop_clock(&mut self, time: Duration) {
+        self.stage_began = self.stage_began + time;
+    }
+
+    /// Raises the rate on the way back from an outage with each served request.
+    pub(super) fn ramps_up(&mut self, sample: &Sample<'_>) {
+        self.ramp = (self.ramp * RAMP_STEP).min(1.0);
+        self.stop_clock(sample.now.since(self.outage_over));
+        self.outage_over = self.outage_over.max(sample.now);
+    }
+
+    /// Takes a long pause between two served requests out of the stage's time. Failures that are no
+    /// refusals cause it.
+    pub(super) fn pause_over(&mut self, sample: &Sample<'_>) {
+        let Some(last) = self.ledger.last() else {
+            return;
+        };
+        let pause = sample.sent.since(last.max(self.stage_began));
+        if pause > PAUSE
+            && self.block.is_none()
+            && pause.as_secs_f64() * self.rate > PAUSE_INTERVALS
+        {
+            self.stop_clock(pause);
+            if self.is_cold() {
+                self.forget_history();
+            }
+        }
+    }
+
+    /// Whether nothing has limited the key so far.
+    fn is_cold(&self) -> bool {
+        self.stage == Stage::Start && self.cuts == 0
+    }
+
+    /// The first window may begin with the first request after an outage.
+    fn forget_history(&mut self) {
+        self.ledger = Ledger::default();
+        self.anchor_served = 0;
     }
 
     /// In a brown-out: goes on slowly, until what is sent passes again.
@@ -62,7 +151,10 @@ impl Learning {
 
 #[cfg(test)]
 mod tests {
-    use super::super::learning::Stage;
+    use proptest::prelude::*;
+
+    use super::super::super::tests::sample;
+    use super::super::Law as _;
     use super::super::learning::tests::{cruising, hear};
     use super::super::verdict::tests::{at, block, serve};
     use super::*;
@@ -73,8 +165,92 @@ mod tests {
         let mut law = cruising();
         serve(&mut law, 0.0, 60.0);
         block(&mut law, 60.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
-        assert_eq!(law.stage, Stage::Recover);
-        assert!((law.ceiling - 10.0).abs() < 1e-9, "{law:?}");
+        assert_eq!((law.stage, law.ceiling), (Stage::Cruise, 10.0));
+    }
+
+    proptest! {
+        /// The way back is a short ramp; then the key goes on as before.
+        #[test]
+        fn an_outage_changes_nothing_that_was_learned(
+            stage in 0..4_u8,
+            canaries in 2..12_u16,
+            length_s in 1.0..3_600.0,
+            is_trouble: bool,
+        ) {
+            let mut law = cruising();
+            match stage {
+                0 => (law.stage, law.ceiling, law.cuts) = (Stage::Start, 0.0, 0),
+                1 => law.enter(Stage::Trial, 9.0, at(0.0)),
+                2 => law.enter(Stage::Probe, 10.0, at(0.0)),
+                _ => {}
+            }
+            serve(&mut law, 0.0, 1.0);
+            law.round_trip = Duration::from_secs(1);
+            let before = law.clone();
+            let down = |secs: f64| Sample {
+                is_trouble,
+                ..sample(1.8e9 + secs, Signal::Overloaded)
+            };
+            for i in 0..=canaries {
+                law.on_sample(&down(1.0 + length_s * f64::from(i) / f64::from(canaries)));
+            }
+            let end = 1.0 + length_s * 1.1;
+            hear(&mut law, end, Signal::Ok);
+            let ramp = law.wish(at(end));
+            prop_assert!(ramp <= before.wish(at(1.0)) * 0.6, "{ramp}, {law:?}");
+            let mut served = 0;
+            while law.ramp < 1.0 {
+                served += 1;
+                hear(&mut law, end + f64::from(served) * 0.01, Signal::Ok);
+            }
+            prop_assert!(served <= 9, "{served}");
+            prop_assert_eq!(law.ceiling.to_bits(), before.ceiling.to_bits());
+            prop_assert_eq!(law.rate.to_bits(), before.rate.to_bits());
+            prop_assert_eq!(law.stage, before.stage);
+            prop_assert_eq!(law.window, before.window);
+            prop_assert_eq!(law.metrics(), before.metrics());
+            prop_assert_eq!((law.low, law.high, law.passed), (before.low, before.high, before.passed));
+        }
+    }
+
+    #[test]
+    fn single_failures_that_no_limit_causes_change_nothing_while_they_are_rare() {
+        for (every, changes) in [(20, false), (5, true)] {
+            let mut law = cruising();
+            for i in 1..400 {
+                let secs = f64::from(i) * 0.1;
+                if i % every == 0 {
+                    let failure = sample(1.8e9 + secs, Signal::Overloaded);
+                    law.on_sample(&Sample {
+                        is_trouble: true,
+                        ..failure
+                    });
+                } else {
+                    hear(&mut law, secs, Signal::Ok);
+                }
+            }
+            let ceiling = law.ceiling;
+            assert_eq!(
+                ceiling < 10.0 || law.cuts > 3,
+                changes,
+                "one in {every}: {law:?}"
+            );
+        }
+    }
+
+    /// The limit of this host answers 429, so its 503s are trouble.
+    #[test]
+    fn trouble_again_is_no_limit_of_a_host_that_says_429() {
+        let mut law = cruising();
+        serve(&mut law, 0.0, 60.0);
+        block(&mut law, 60.0, Signal::RateLimited, &[0.2]);
+        serve(&mut law, 61.0, 200.0);
+        let ceiling = law.ceiling;
+        for secs in [200.0, 230.0, 260.0] {
+            block(&mut law, secs, Signal::Overloaded, &[1.0, 3.0, 9.0]);
+            serve(&mut law, secs + 9.1, secs + 30.0);
+        }
+        assert_eq!(law.ceiling.to_bits(), ceiling.to_bits());
     }
 
     #[test]

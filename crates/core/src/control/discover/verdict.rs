@@ -70,13 +70,18 @@ impl Learning {
         // What was served since the last refusal, the canary apart.
         let served = self.ledger.served().saturating_sub(self.anchor_served);
         let n = f64::from(served.saturating_sub(1));
+        if self.is_lone_trouble(block, canary) {
+            return;
+        }
+        if self.was_outage(block, canary) {
+            return self.resume(block, now);
+        }
+        self.cuts = self.cuts.saturating_add(1);
+        (0..=block.canaries).for_each(|_| self.probing.pay());
         let bracket = self.bracket(block, canary, n);
         self.anchor = block.refused.min(canary.sent);
         self.anchor_served = self.ledger.served().saturating_sub(1);
         self.passed = 0.0;
-        if self.was_outage(block, canary) {
-            return self.recover(now);
-        }
         if self.lies_low(block, now) {
             return;
         }

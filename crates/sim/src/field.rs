@@ -1,0 +1,212 @@
+//! Random hosts in ordinary trouble, for tuning a law and for judging it.
+//!
+//! The sets of [`mod@crate::generate`] hold static limits without trouble. These sets hold six
+//! families of equal size. There is one set for tuning, [`train`], and one on which nothing is
+//! tuned, [`held_out`]. Both seeds were written down before tuning began.
+//!
+//! | family | what is random |
+//! | --- | --- |
+//! | `calm` | limit of 0.5 to 60/s, no trouble |
+//! | `fast` | limit of 50 to 1,000/s, or none in one of eight; round trip 20 ms, service 5 to 30 ms |
+//! | `early outage` | one outage of 3 to 120 s, begins at 2 to 20 s |
+//! | `outages` | one to four outages of 5 to 300 s |
+//! | `blips` | outages of 0.5 to 3 s, one every 30 to 240 s |
+//! | `noise` | 0.5 to 3 % of the answers are 429, 500, 502 or 503 |
+//!
+//! Limits, service times and signals are drawn as in [`mod@crate::generate`]. An outage answers
+//! 500, 502, 503 or 504, closes the connections or stays silent. A run lasts 2,000 s / L, at least
+//! 900 s and at most 2,700 s; a fast one lasts 600 s.
+
+use politely_core::Rng;
+use politely_target::Signals;
+use politely_target::model::{FaultSpec, LimitSpec, Service};
+
+use crate::generate::{CONNECTIONS, below, limit, log_uniform, rounded, signals, title};
+use crate::scenario::{Demand, Scenario};
+
+/// The seed of the scenarios for tuning. It was written down before tuning began.
+pub const TRAIN_SEED: u64 = 20_261_125;
+
+/// The seed of the scenarios for judging. It was written down before tuning began; nothing is tuned
+/// on it.
+pub const HELD_OUT_SEED: u64 = 27_182_818_284;
+
+/// The number of scenarios for tuning.
+const TRAIN_COUNT: usize = 240;
+
+/// The number of scenarios for judging.
+const HELD_OUT_COUNT: usize = 720;
+
+/// The families, in the order of tables.
+pub const FAMILIES: [&str; 6] = ["calm", "fast", "early outage", "outages", "blips", "noise"];
+
+/// The limits outside `fast`, in requests per second.
+const RATES: (f64, f64) = (0.5, 60.0);
+/// The limits of `fast`.
+const FAST_RATES: (f64, f64) = (50.0, 1_000.0);
+/// The length of a run of `fast`.
+const FAST_S: f64 = 600.0;
+/// Statuses of an outage; beside them it may reset connections or stay silent.
+const STATUSES: [u16; 4] = [500, 502, 503, 504];
+/// Statuses of noise.
+const NOISE: [u16; 4] = [429, 500, 502, 503];
+
+/// Returns the scenarios for tuning.
+pub fn train() -> Vec<Scenario> {
+    field("train-field", TRAIN_SEED, TRAIN_COUNT)
+}
+
+/// Returns the scenarios for judging.
+pub fn held_out() -> Vec<Scenario> {
+    field("held-field", HELD_OUT_SEED, HELD_OUT_COUNT)
+}
+
+/// Returns `count` scenarios from `seed`, the families in turn. The first of them are the same for
+/// every `count`.
+pub fn field(set: &str, seed: u64, count: usize) -> Vec<Scenario> {
+    let mut seeds = Rng::new(seed);
+    (0..count)
+        .map(|index| {
+            let family = FAMILIES[index % FAMILIES.len()];
+            let mut scenario = draw(family, &mut Rng::new(seeds.next_u64()));
+            scenario.name = format!("{set}-{index:03} {family}: {}", scenario.name);
+            scenario
+        })
+        .collect()
+}
+
+fn draw(family: &str, rng: &mut Rng) -> Scenario {
+    let is_fast = family == "fast";
+    let (low, high) = if is_fast { FAST_RATES } else { RATES };
+    let rate = log_uniform(rng, low, high);
+    let (kind, limit) = limit(rng, rate);
+    let unlimited = is_fast && below(rng, 8) == 0;
+    let (kind, limit) = if unlimited {
+        ("no limit", LimitSpec::None {})
+    } else {
+        (kind, limit)
+    };
+    let mean_ms = if is_fast {
+        (5.0, 30.0)
+    } else {
+        (30.0, 1_000.0)
+    };
+    let service = Service {
+        mean_ms: rounded(log_uniform(rng, mean_ms.0, mean_ms.1), 10.0),
+        cv: rounded(rng.between(0.1, 0.8), 100.0),
+    };
+    let signals: Signals = signals(rng);
+    let duration_s = if is_fast {
+        FAST_S
+    } else {
+        (2_000.0 / rate).clamp(900.0, 2_700.0).round()
+    };
+    Scenario {
+        name: title(kind, &limit),
+        family: Some(family.to_owned()),
+        duration_s,
+        demand: Demand::Greedy {
+            connections: CONNECTIONS,
+        },
+        rtt_ms: if is_fast { 20.0 } else { 50.0 },
+        service,
+        limit,
+        signals,
+        faults: faults(family, duration_s, rng),
+        workers: 1,
+        coordinated: true,
+    }
+}
+
+fn faults(family: &str, duration_s: f64, rng: &mut Rng) -> Vec<FaultSpec> {
+    match family {
+        "early outage" => {
+            let from_s = rng.between(2.0, 20.0);
+            let length_s = log_uniform(rng, 3.0, 120.0);
+            vec![outage(from_s, length_s, rng)]
+        }
+        "outages" => {
+            let count = 1 + below(rng, 4);
+            // Each has a part of the run for itself, so that they do not overlap.
+            let part_s = duration_s / count as f64;
+            (0..count)
+                .map(|index| {
+                    let length_s = log_uniform(rng, 5.0, 300.0).min(part_s * 0.8);
+                    let room_s = part_s - length_s;
+                    let from_s = part_s * index as f64 + rng.between(0.05, 1.0) * room_s;
+                    outage(from_s, length_s, rng)
+                })
+                .collect()
+        }
+        "blips" => {
+            let every_s = log_uniform(rng, 30.0, 240.0);
+            let (mut faults, mut at_s) = (Vec::new(), every_s * rng.between(0.5, 1.5));
+            while at_s < duration_s {
+                let length_s = rng.between(0.5, 3.0);
+                faults.push(outage(at_s, length_s, rng));
+                at_s += every_s * rng.between(0.5, 1.5);
+            }
+            faults
+        }
+        "noise" => vec![FaultSpec::Noise {
+            share: rounded(rng.between(0.005, 0.03), 10_000.0),
+            status: NOISE[below(rng, NOISE.len())],
+        }],
+        _ => Vec::new(),
+    }
+}
+
+fn outage(from_s: f64, length_s: f64, rng: &mut Rng) -> FaultSpec {
+    let (from_s, to_s) = (rounded(from_s, 10.0), rounded(from_s + length_s, 10.0));
+    match below(rng, STATUSES.len() + 2) {
+        0 => FaultSpec::Reset { from_s, to_s },
+        1 => FaultSpec::Silence { from_s, to_s },
+        other => FaultSpec::Outage {
+            from_s,
+            to_s,
+            status: STATUSES[other - 2],
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sets_are_as_large_as_they_say_and_the_families_equal() {
+        for (set, count) in [(train(), 240), (held_out(), 720)] {
+            assert_eq!(set.len(), count);
+            for family in FAMILIES {
+                let of = set
+                    .iter()
+                    .filter(|one| one.family.as_deref() == Some(family));
+                assert_eq!(of.count(), count / FAMILIES.len(), "{family}");
+            }
+        }
+        assert_eq!(field("train-field", TRAIN_SEED, 30), train()[..30]);
+    }
+
+    /// The generator must not change after tuning began; otherwise the sets would not be the same.
+    #[test]
+    fn the_sets_are_the_ones_written_down() {
+        let hash = |set: Vec<Scenario>| {
+            let json = serde_json::to_string(&set).unwrap();
+            json.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3) // FNV-1a, 64 bits
+            })
+        };
+        let written = (0xcfa0_624b_7cd3_31b7, 0x67bc_267b_2fca_7cf8);
+        assert_eq!((hash(train()), hash(held_out())), written);
+    }
+
+    #[test]
+    fn all_are_valid_and_a_file_carries_them_unchanged() {
+        let set = field("random", 7, 600);
+        for one in &set {
+            one.validate().unwrap();
+        }
+        let json = serde_json::to_string(&set).unwrap();
+        assert_eq!(Scenario::read(&json).unwrap(), set);
+    }
+}
