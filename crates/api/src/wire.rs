@@ -51,6 +51,7 @@ mod admin;
 mod audit;
 mod change;
 mod cost;
+mod events;
 mod frontier;
 mod frontier_admin;
 mod many;
@@ -63,13 +64,14 @@ mod usage;
 mod whole;
 
 pub use admin::{
-    Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event,
-    EventKind, EventsQuery, FleetStats, InForce, KeyDetail, KeyPatch, LawInForce, Learned,
-    NumberInForce, Outstanding, Point, SetBy, StatsQuery, WorkerStats,
+    Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, FleetStats,
+    InForce, KeyDetail, KeyPatch, LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy,
+    StatsQuery, WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
 pub use cost::Cost;
+pub use events::{Event, EventKind, EventsQuery};
 pub use frontier::{
     DoneAnswer, DonePage, DoneUnit, FrontierDone, FrontierDoneAnswer, FrontierExchange,
     FrontierExchanged, FrontierPage, FrontierTake, FrontierTaken, FrontierUnit, FrontierUnitPage,

@@ -10,6 +10,7 @@ use politely::DeclaredLimits;
 use crate::config::{Knobs, LawName, Profile, StoreAway};
 use crate::log::Form;
 use crate::units::{RateText, Span, number, whole};
+pub(crate) use crate::worker_args::{AuditArgs, AuditBy, KeysArgs, KeysCommand, LockArgs};
 
 /// Fetch pages from rate-limited hosts without losing one.
 #[derive(Debug, Parser)]
@@ -298,137 +299,6 @@ pub(crate) struct ServeArgs {
     /// Form of the messages on standard error
     #[arg(long, value_enum, value_name = "FORM", default_value_t)]
     pub(crate) log: Form,
-}
-
-/// Show what workers did: permits, outcomes, refusals, waits, bytes, expired leases.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Exit codes:
-  0  done
-  2  wrong usage, no coordinator answers, or the token is not an operator's")]
-pub(crate) struct AuditArgs {
-    /// What a row is about
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) by: AuditBy,
-    /// The hours of a row, 1 to 720
-    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
-    pub(crate) step: u32,
-    /// Begin this many hours ago
-    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=720))]
-    pub(crate) last: u64,
-    /// Only the row of this worker, key or account
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// Print one JSON line per row
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// URL of the coordinator (politely serve); of several, the first that answers
-    #[arg(long, value_name = "URL,…", default_value = "http://127.0.0.1:7077")]
-    pub(crate) coordinator: String,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-}
-
-/// What a row of the audit is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum AuditBy {
-    /// a worker
-    #[default]
-    Worker,
-    /// a key
-    Key,
-    /// the name of a token
-    Account,
-}
-
-/// Export or import the set of keys of a coordinator, with the settings that operators made.
-///
-/// A line is one key: {"key":"example.com","set":{"rate":2.0}}. Without "set", an import creates
-/// the key and changes nothing else.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Exit codes:
-  0  done
-  1  import: some keys were refused; each is named
-  2  wrong usage, a file that cannot be read, or no coordinator answers")]
-pub(crate) struct KeysArgs {
-    #[command(subcommand)]
-    pub(crate) command: KeysCommand,
-    /// URL of the coordinator (politely serve), or of several with the same keys
-    #[arg(
-        long,
-        value_name = "URL,…",
-        default_value = "http://127.0.0.1:7077",
-        global = true
-    )]
-    pub(crate) coordinator: String,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(long, value_name = "FILE", global = true)]
-    pub(crate) token_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum KeysCommand {
-    /// Print each key as one JSON line, in the order of names
-    Export {
-        /// Print only keys whose names begin with TEXT
-        #[arg(long, value_name = "TEXT")]
-        prefix: Option<String>,
-    },
-    /// Create the keys of a file of JSON lines, and make their settings
-    Import {
-        /// The file; - is standard input
-        file: PathBuf,
-    },
-}
-
-/// Run a command while this process holds a lock on a key, as flock(1) does for a file.
-///
-/// The coordinator (politely serve) keeps the lock. Waiting processes are served in order. The
-/// command finds the lock's fencing number in `POLITELY_FENCING`, and the key in `POLITELY_KEY`.
-/// Signals are passed on to it.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Exit codes:
-  N    the exit code of the command; 128+N if signal N ended it
-  121  the lock was lost while the command ran; the command was ended
-  122  the lock was not free in time (--wait)
-  2    wrong usage, or the coordinator refuses; the command did not start
-  126  the command cannot be run
-  127  the command was not found")]
-pub(crate) struct LockArgs {
-    /// The key: example.com, site/example.co.uk, custom/nightly-job
-    pub(crate) key: String,
-    /// The command and its arguments, after --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<std::ffi::OsString>,
-    /// URL of the coordinator (politely serve), or of several with the same keys
-    #[arg(long, value_name = "URL,…", default_value = "http://127.0.0.1:7077")]
-    pub(crate) coordinator: String,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// The most holders of the key at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    pub(crate) max: u16,
-    /// Hold the key alone, whatever --max other holders use
-    #[arg(long, conflicts_with = "max")]
-    pub(crate) exclusive: bool,
-    /// Wait at most TIME for the lock (default: without limit); 0 does not wait
-    #[arg(long, value_name = "TIME", value_parser = wait_time)]
-    pub(crate) wait: Option<std::time::Duration>,
-    /// The lock ends TIME after this process was killed: 1s to 1h
-    #[arg(long, value_name = "TIME", default_value = "30s")]
-    pub(crate) ttl: Span,
-}
-
-/// Reads a time, or 0.
-fn wait_time(text: &str) -> Result<std::time::Duration, String> {
-    if text == "0" {
-        return Ok(std::time::Duration::ZERO);
-    }
-    text.parse::<Span>().map(|span| span.0)
 }
 
 /// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each key waits.
