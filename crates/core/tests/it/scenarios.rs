@@ -344,6 +344,6 @@ fn the_first_pages_cost_few_refusals_at_any_limit() {
         let refused = mean(|outcome| f64::from(outcome.refused));
         let late = mean(|outcome| outcome.time.saturating_sub(outcome.best).as_secs_f64());
         eprintln!("{name:8} {refused:.2} refused of {PAGES}, {late:.1} s later than possible");
-        assert!(refused <= 3.8 && late <= 14.0, "{name}: {refused}, {late}");
+        assert!(refused <= 3.9 && late <= 14.0, "{name}: {refused}, {late}");
     }
 }

@@ -56,9 +56,8 @@ impl Path {
         let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
         for segment in &self.segments {
             match (segment, parts.next()) {
-                (_, None) => return false,
+                (_, None) | (None, Some("")) => return false,
                 (Some(name), Some(part)) if name != part => return false,
-                (None, Some("")) => return false,
                 _ => {}
             }
         }

@@ -243,8 +243,10 @@ impl Coordinator {
             let set = limiter.set_numbers(key, numbers);
             set.map_err(|why| error("key", &why.to_string()))?;
         }
-        if let Some(limits) = checked.limits {
-            limiter.set_limits(key, limits).map_err(full)?;
+        match checked.limits {
+            Change::Keep => {}
+            Change::TakeBack => limiter.set_limits(key, None).map_err(full)?,
+            Change::To(limits) => limiter.set_limits(key, Some(limits)).map_err(full)?,
         }
         if let Some(ms) = patch.hold_ms {
             let length = Duration::from_millis(ms);
@@ -412,11 +414,10 @@ pub(crate) fn settings(limiter: &Limiter, key: &Key) -> KeyPatch {
     }
 }
 
-/// The fields of a patch that are texts, as they were read. `None` leaves a field as it is.
+/// The fields of a patch that are texts, as they were read.
 struct Checked {
     law: Option<LawChoice>,
-    /// `Some(None)` removes the limits.
-    limits: Option<Option<DeclaredLimits>>,
+    limits: Change<DeclaredLimits>,
 }
 
 /// Checks the fields of a patch.
@@ -441,9 +442,9 @@ fn check(patch: &KeyPatch) -> Result<Checked, wire::Error> {
         return Err(error("hold_ms", "must be from 0 to 31,536,000,000"));
     }
     let limits = match &patch.limits {
-        Change::Keep => None,
-        Change::TakeBack => Some(None),
-        Change::To(texts) => Some(Some(declared(texts, "limits")?)),
+        Change::Keep => Change::Keep,
+        Change::TakeBack => Change::TakeBack,
+        Change::To(texts) => Change::To(declared(texts, "limits")?),
     };
     Ok(Checked { law, limits })
 }

@@ -16,8 +16,8 @@ use crate::Timestamp;
 
 /// Number of refused canaries from which a host in trouble counts as down.
 const OUTAGE_CANARIES: u16 = 1;
-/// The same for a status that a limit may have as well.
-const OUTAGE_CANARIES_MAYBE: u16 = 2;
+/// The same for a status that a limit may have as well, with a known limit and without.
+const OUTAGE_CANARIES_MAYBE: (u16, u16) = (3, 4);
 /// Share of the rate with which the way back from an outage begins, and the round trips that such a
 /// rate has in flight at least.
 const RAMP: f64 = 0.25;
@@ -42,8 +42,10 @@ impl Learning {
     pub(super) fn was_outage(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
         let least = if block.is_trouble {
             OUTAGE_CANARIES
+        } else if self.ceiling > 0.0 {
+            OUTAGE_CANARIES_MAYBE.0
         } else {
-            OUTAGE_CANARIES_MAYBE
+            OUTAGE_CANARIES_MAYBE.1
         };
         if !block.overloaded || block.canaries < least || !self.has(Mechanism::Outage) {
             return false;
@@ -173,7 +175,7 @@ mod tests {
         #[test]
         fn an_outage_changes_nothing_that_was_learned(
             stage in 0..4_u8,
-            canaries in 2..12_u16,
+            canaries in 4..12_u16,
             length_s in 1.0..3_600.0,
             is_trouble: bool,
         ) {
