@@ -190,9 +190,16 @@ impl Host {
     /// Corrects the costs of a permit: the difference to its estimate returns, or is owed.
     ///
     /// Does nothing once the permit's lease has ended. A second call corrects the first.
+    #[inline]
     pub fn settle(&mut self, now: Timestamp, lease: LeaseId, used: &UnitCosts, config: &Config) {
-        let is_live = self.leases.ends(lease).is_some();
-        if used.is_empty() || !is_live || !has_named_units(self.declared(config)) {
+        if !used.is_empty() {
+            self.correct(now, lease, used, config);
+        }
+    }
+
+    #[cold]
+    fn correct(&mut self, now: Timestamp, lease: LeaseId, used: &UnitCosts, config: &Config) {
+        if self.leases.ends(lease).is_none() || !has_named_units(self.declared(config)) {
             return;
         }
         let rare = self.rare.get_or_insert_default();
@@ -238,7 +245,9 @@ impl Host {
 
     /// Forgets the estimates of leases that have ended. They stay spent.
     pub(super) fn forget_estimates(&mut self) {
-        if let Some(rare) = &mut self.rare {
+        if let Some(rare) = &mut self.rare
+            && !rare.estimates.is_empty()
+        {
             let leases = &self.leases;
             rare.estimates
                 .retain(|estimate| leases.ends(estimate.lease).is_some());
