@@ -19,7 +19,8 @@ class Politely:
 
     def update_settings(self, settings: BaseSettings) -> None:
         scheduler = load_object(settings["SCHEDULER"])
-        if issubclass(scheduler, FrontierScheduler):
+        # Scrapy answers `issubclass` by the methods of a class, so every scheduler is a subclass.
+        if FrontierScheduler in scheduler.__mro__:
             scheduler.crawl_of(settings)  # Scrapy hides errors of a scheduler
         middlewares = settings.getdict("DOWNLOADER_MIDDLEWARES")
         # Next to the network, the middleware sees the requests and responses as they are sent and

@@ -84,7 +84,7 @@ fn changes_of_rates_are_events_only_if_chosen() {
         page.open("#/events").await;
         let boxes = "[...document.querySelectorAll('.kind')].filter((kind) => kind.querySelector('input').checked).map((kind) => kind.textContent).join()";
         page.until(&format!(
-            "{boxes} === 'hold,breaker,quarantine,operator,config,missed'"
+            "{boxes} === 'hold,breaker,quarantine,operator,config,lock,missed'"
         ))
         .await;
         page.click(".kind:nth-of-type(2) input").await;

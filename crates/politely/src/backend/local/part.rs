@@ -69,7 +69,7 @@ pub(crate) fn teach(
     // The event is logged after the shard is unlocked, since a subscriber may be slow.
     if let Some(key) = key {
         let (key, rate) = (key.as_str(), directions.rate);
-        tracing::debug!(key, signal = ?report.signal, status = report.status, rate, "event");
+        tracing::debug!(target: "politely::permit", key, signal = ?report.signal, status = report.status, rate, "event");
     }
     directions
 }
