@@ -5,7 +5,16 @@ import pickle
 
 import pytest
 
-from politely import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut, TooLate
+from politely import (
+    Away,
+    BadCall,
+    LeaseLost,
+    LockLost,
+    PolitelyError,
+    Refused,
+    TimedOut,
+    TooLate,
+)
 
 ERRORS = [
     PolitelyError("any"),
@@ -15,6 +24,7 @@ ERRORS = [
     Away("http://a:7077: ConnectError: refused"),
     TooLate("a.example: late"),
     LeaseLost("a.example: lost"),
+    LockLost("a.example: the lock has ended"),
     BadCall("no host", "url", 422),
 ]
 

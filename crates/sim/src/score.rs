@@ -18,8 +18,6 @@ pub const STEADY_FROM_S: f64 = 300.0;
 pub struct Score {
     /// The scenario's name.
     pub scenario: String,
-    /// The scenario's family, if it has one.
-    pub family: Option<String>,
     /// The law's name.
     pub law: String,
     /// The run's seed.
@@ -67,6 +65,8 @@ pub struct Score {
     /// Time from an outage's end or a new limit until goodput over ten seconds was 90 % of the
     /// optimum's: the longest of them, at most until the next; `None`: there is none.
     pub recovery_s: Option<f64>,
+    /// The scenario's family, if it has one.
+    pub family: Option<String>,
 }
 
 /// Scores a run.

@@ -254,9 +254,9 @@ class AsyncLock:
         if state is None:
             return
         if self._aborted and isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if task is not None and hasattr(task, "uncancel"):
-                task.uncancel()
+            uncancel = getattr(asyncio.current_task(), "uncancel", None)  # since Python 3.11
+            if uncancel is not None:
+                uncancel()
             raise LockLost(f"{self.key}: the lock has ended; the work was cancelled") from error
         await self._coordinator._carry(release(self._coordinator._talk, state))
 
