@@ -376,7 +376,7 @@ fn no_server_outlives_a_killed_test() {
         .args([
             "--exact",
             "--nocapture",
-            "servers_selftest::no_server_outlives_a_killed_test",
+            "no_server_outlives_a_killed_test",
         ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
