@@ -54,8 +54,10 @@ fn eight_workers_are_as_good_as_one_process() {
     eight_workers(None);
 }
 
-/// The same with two coordinators that share a `ZooKeeper` ensemble. The use of the limits is
-/// printed and not asserted, because three servers more share the machine.
+/// The same with two coordinators that share a `ZooKeeper` ensemble.
+///
+/// The use of the limits is printed and not asserted: it was 78 to 94 % on an idle machine, and 95 %
+/// is the goal.
 #[cfg(feature = "faults")]
 #[test]
 fn eight_workers_of_two_coordinators_are_as_good_as_one_process() {
