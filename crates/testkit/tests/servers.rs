@@ -373,11 +373,7 @@ fn no_server_outlives_a_killed_test() {
     let mut test = Command::new(itself)
         .env("TMPDIR", left_behind.path())
         .env(TO_BE_KILLED, "1")
-        .args([
-            "--exact",
-            "--nocapture",
-            "no_server_outlives_a_killed_test",
-        ])
+        .args(["--exact", "--nocapture", "no_server_outlives_a_killed_test"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
