@@ -56,8 +56,8 @@ fn eight_workers_are_as_good_as_one_process() {
 
 /// The same with two coordinators that share a `ZooKeeper` ensemble.
 ///
-/// The use of the limits is printed and not asserted: it was 78 to 94 % on an idle machine, and 95 %
-/// is the goal.
+/// The use of the limits is printed and not asserted: it was 78 to 94 % on an idle machine. The
+/// goal is 95 %.
 #[cfg(feature = "faults")]
 #[test]
 fn eight_workers_of_two_coordinators_are_as_good_as_one_process() {
