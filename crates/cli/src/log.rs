@@ -2,8 +2,8 @@
 //!
 //! The environment variable `POLITELY_LOG` takes a filter of `tracing_subscriber`, such as
 //! `politely=trace,reqwest=debug`. It overrides `--verbose`, which means `politely=debug`. Without
-//! either, a server logs trouble (`politely=warn`). A run logs nothing, since it has its progress
-//! and its results.
+//! either, a server and a waiting lock log trouble (`politely=warn`). A run logs nothing, since it
+//! has its progress and its results.
 
 use std::borrow::Cow;
 use std::env;

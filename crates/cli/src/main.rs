@@ -44,7 +44,7 @@ fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
     let told = match &cli.command {
         Command::Fetch(args) if args.verbose => log::Told::Decisions,
-        Command::Serve(_) => log::Told::Trouble,
+        Command::Serve(_) | Command::Lock(_) => log::Told::Trouble,
         _ => log::Told::Nothing,
     };
     let form = match &cli.command {

@@ -63,7 +63,7 @@
 //! | What happens on a 429? | [`mod@attempts`] reports it and tries again; [`core::host::Host::report`] holds the key and lowers its rate |
 //! | Where is a permit granted in this process? | `backend/local/mod.rs`; without waiting: `Local::pass` |
 //! | Where is a permit granted over Redis? | [`Replica::serve` in `politely-store`](politely_store), called through `backend/store/` |
-//! | Who grants with a coordinator? | the coordinator (crate `politely-server`); `backend/coordinator/` acquires from it |
+//! | Where is a permit granted with a coordinator? | the coordinator (crate `politely-server`); `backend/coordinator/` acquires from it |
 //! | Which file implements a method of [`Limiter`]? | `backend/operations.rs` is the interface, with an implementation per backend |
 //! | How is a permit given back? | `permit.rs`, and `backend/local/part.rs` for a key of this process |
 //! | When is a page forbidden? | [`robots`] |

@@ -286,7 +286,8 @@ fn is_over(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// Repeats a call until a coordinator serves it, or `deadline` has passed.
+/// Repeats a call until a coordinator serves it, or `deadline` has passed. The first failure is
+/// logged, because the wait may be long.
 async fn until<T, F>(deadline: Option<Instant>, call: impl Fn() -> F) -> Result<T, CallError>
 where
     F: Future<Output = Result<T, CallError>>,
@@ -299,6 +300,9 @@ where
         };
         if deadline.is_some_and(|deadline| Instant::now() + pause > deadline) {
             return Err(why);
+        }
+        if pause == PAUSE.0 {
+            tracing::warn!(%why, "no coordinator serves the call; trying again");
         }
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(PAUSE.1);

@@ -228,3 +228,13 @@ fn a_lost_lock_ends_the_command() {
     assert_eq!(code, 121, "{err}");
     assert!(err.contains("the lock on custom/job is lost"), "{err}");
 }
+
+/// A wait without a bound may be a wrong address.
+#[test]
+fn a_lock_says_that_no_coordinator_serves() {
+    let url = format!("http://{}", free_place());
+    let lock = ["lock", "--wait", "2s", "--coordinator", &url];
+    let said = run(politely().args(lock).args(["custom/job", "--", "true"]));
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert_eq!(said.lines("trying again").len(), 1, "{}", said.err);
+}
