@@ -61,12 +61,6 @@ fn main() -> std::process::ExitCode {
     // Each socket needs a descriptor, and shells allow few by default. If the limit cannot be
     // raised, the run continues with fewer.
     let _ = rlimit::increase_nofile_limit(DESCRIPTORS);
-    if let Command::Lock(args) = &cli.command {
-        return lock::run(args).unwrap_or_else(|wrong| {
-            log::say(&format!("error: {wrong}"));
-            Exit::Usage.into()
-        });
-    }
     let exit = match cli.command {
         Command::Fetch(args) => fetch::run(*args),
         Command::Target(args) => target::run(&args),
@@ -75,7 +69,10 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Policy(args) => policy::run(&args),
-        Command::Lock(_) => Ok(Exit::Usage),
+        Command::Lock(args) => match lock::run(&args) {
+            Ok(code_of_its_command) => return code_of_its_command,
+            Err(wrong) => Err(wrong),
+        },
         Command::Audit(args) => audit::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::State(args) => state::run(&args),
