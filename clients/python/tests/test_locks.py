@@ -14,14 +14,15 @@ def waiting(url: str, key: str) -> int:
     return httpx.get(f"{url}/api/v1/locks", params={"key": key}).json()["waiting"]
 
 
-def test_at_most_two_tasks_hold_a_key_at_once(serve):
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_at_most_so_many_tasks_hold_a_key_at_once(serve, at_once):
     async def run() -> None:
         holders, most, numbers = 0, 0, []
         async with AsyncCoordinator(serve().url) as coordinator:
 
             async def job() -> None:
                 nonlocal holders, most
-                async with coordinator.lock("example.com", max=2) as lock:
+                async with coordinator.lock("example.com", max=at_once) as lock:
                     holders += 1
                     most = max(most, holders)
                     numbers.append(lock.fencing)
@@ -30,8 +31,10 @@ def test_at_most_two_tasks_hold_a_key_at_once(serve):
                     assert not lock.lost
 
             await asyncio.gather(*(job() for _ in range(6)))
-        assert most == 2
-        assert numbers == sorted(set(numbers))
+        assert most == at_once
+        assert len(set(numbers)) == 6
+        # The answers to two locks that are granted together may arrive in either order.
+        assert at_once > 1 or numbers == sorted(numbers)
 
     asyncio.run(run())
 
