@@ -1,5 +1,15 @@
 //! The `politely` binary: it reads arguments and returns an exit code. Each command has its own
 //! module.
+//!
+//! | command | its module |
+//! | --- | --- |
+//! | `fetch` | `fetch/` |
+//! | `serve`, `keys`, `policy`, `audit`, `frontier`, `lock`, `state`, `top` | the module of that name; the coordinator is `politely-server` |
+//! | `simulate` | `simulate/`, over `politely-sim` |
+//! | `target`, `demo` | the module of that name, over `politely-target` |
+//!
+//! `args.rs` has the flags, and `config/` layers them over environment and file. `exit.rs` has the
+//! exit codes and the errors. To limit the requests of a Rust program, use the library `politely`.
 
 #![expect(
     clippy::disallowed_methods,

@@ -64,12 +64,20 @@
 //! | Where is a permit granted in this process? | `backend/local/mod.rs`; without waiting: `Local::pass` |
 //! | Where is a permit granted over Redis? | [`Replica::serve` in `politely-store`](politely_store), called through `backend/store/` |
 //! | Where is a permit granted with a coordinator? | the coordinator (crate `politely-server`); `backend/coordinator/` acquires from it |
+//! | Where does the coordinator's API answer `acquire`? | `src/api/calls.rs` of `politely-server` |
 //! | Which file implements a method of [`Limiter`]? | `backend/operations.rs` is the interface, with an implementation per backend |
 //! | How is a permit given back? | `permit.rs`, and `backend/local/part.rs` for a key of this process |
 //! | When is a page forbidden? | [`robots`] |
 //!
 //! [`core`] holds the state of a key and makes all decisions about it. This crate adds the parts
 //! that need a clock, threads and a runtime.
+//!
+//! # What is not here
+//!
+//! - To fetch a list of URLs, or to limit a program in another language, use the binary `politely`
+//!   (crate `politely-cli`): `fetch` and `serve`.
+//! - For a queue of domains and pages, use `politely-frontier`.
+//! - To make decisions without a runtime, use [`core`] alone.
 
 mod backend;
 mod budgets;

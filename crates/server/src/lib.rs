@@ -4,6 +4,17 @@
 //! key is the same state machine that [`politely::Limiter`] runs in one process. The core is
 //! `coordinator/`, which implements acquire and report without HTTP.
 //!
+//! # One `acquire`, from the request to the answer
+//!
+//! 1. `api/calls.rs` decodes and checks the call: **this is where the API answers `acquire`**.
+//! 2. `coordinator/acquire.rs` turns its items into requests of [`politely::Limiter`] and waits for
+//!    them. The keys' state machines decide, as in one process.
+//! 3. `coordinator/permits.rs` records each permit under an id, and `store/` writes it to the
+//!    journal.
+//! 4. The answer leaves. A later report finds the permit by its id (`coordinator/report.rs`).
+//!
+//! # Files
+//!
 //! | module | its part |
 //! | --- | --- |
 //! | `coordinator/` | grants permits and follows them to their ends |

@@ -111,7 +111,7 @@ impl Event {
             Self::Release { lease, bytes } => host.release(now, *lease, *bytes, config),
             Self::Settle { lease, used } => host.settle(now, *lease, used, config),
             Self::Cancel { lease, unused } => host.cancel(now, *lease, *unused, config),
-            Self::Renew(lease) => lease.note_renewed(host.renew(now, lease.id(), config)),
+            Self::Renew(lease) => lease.note_renewed(host.renew(now, *lease.id(), config)),
             Self::Hold(length, reason) => {
                 host.hold(now, now + *length, *reason);
             }

@@ -28,6 +28,18 @@
 //! A JSON file describes a town of your own; `examples/town.json` shows most fields.
 //!
 //! The judge counts at the server, so it also counts requests that the client did not mean to send.
+//!
+//! | folder | its part |
+//! | --- | --- |
+//! | `model/` | limits without I/O |
+//! | `server/`, `run.rs`, `log.rs` | the server, and its log of requests |
+//! | `town/` | the description of the hosts |
+//! | `judge/` | the verdict on a client |
+//!
+//! # What is not here
+//!
+//! This crate limits no client. To start such hosts from a shell, use `politely target`. To limit
+//! requests, use `politely::Limiter`.
 
 pub mod judge;
 mod log;

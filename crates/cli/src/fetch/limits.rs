@@ -18,7 +18,7 @@ use politely::{
 };
 use url::Url;
 
-use super::frontier::{Lane, Refused};
+use super::frontier::{KeySet, Lane, Refused};
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
@@ -52,9 +52,6 @@ pub(crate) struct Limits {
     /// The rules of `--policy`.
     book: Option<RuleBook>,
 }
-
-/// The keys that one request names, the host's first.
-pub(crate) type KeySet = Box<[Key]>;
 
 /// The permits of one request.
 pub(crate) struct Leave {

@@ -8,15 +8,15 @@ use politely::core::{Timestamp, key::Key};
 use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
-use super::client::{Answer, Body, Came};
 use super::engine::Engine;
-use super::frontier::{Job, LaneId};
+use super::frontier::pending::{Pending, Purpose};
+use super::frontier::{Frontier, Job, LaneId};
 use super::limits::Leave;
-use super::output::Row;
-use super::pending::{Pending, Purpose};
+use super::report::output::Row;
+use super::report::save::place;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots::{self, Cached, Rules, Standing};
-use super::save::place;
+use super::transport::client::{Answer, Body, Came};
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
@@ -293,19 +293,19 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
         Err(why) => {
             let error = format!(
                 "redirect to {}: {why}",
-                super::input::shown(to.as_str().as_bytes())
+                super::input::lines::shown(to.as_str().as_bytes())
             );
             return finish(engine, from, &pending, Some(last), Some(&error));
         }
     };
-    let (lane, new) = engine.lock().frontier.lane_of(&to, || keys);
+    let mut shared = engine.lock();
+    let frontier = &mut shared.frontier;
+    let (lane, new) = frontier.lane_of(&to, || keys);
     if new {
-        engine.introduce(lane);
+        engine.introduce(frontier.lane_mut(lane));
         engine.set_hosts(engine.hosts() + 1);
     }
     pending.go_on(to);
-    let mut shared = engine.lock();
-    let frontier = &mut shared.frontier;
     let now = engine.limits.now();
     // A redirect's Retry-After is about its target (RFC 9110, 10.2.3).
     match last.report.target_after {
@@ -370,12 +370,7 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     came_back(frontier, lane, now, Some(last));
 }
 
-fn came_back(
-    frontier: &mut super::frontier::Frontier,
-    lane: LaneId,
-    now: Timestamp,
-    last: Option<&Last<'_>>,
-) {
+fn came_back(frontier: &mut Frontier, lane: LaneId, now: Timestamp, last: Option<&Last<'_>>) {
     if let Some(last) = last {
         frontier.answered(lane, last.report.bytes, last.report.signal.is_refusal());
         if last.first_try {
@@ -422,7 +417,7 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
         let mut shared = engine.lock();
         let now = engine.limits.now();
         shared.frontier.resolved(lane, keys, now);
+        engine.introduce(shared.frontier.lane_mut(lane));
     }
-    engine.introduce(lane);
     engine.look_again();
 }

@@ -101,6 +101,9 @@ pub enum StartError {
     /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    /// The limiter over an engine cannot be built.
+    #[error(transparent)]
+    Limiter(#[from] politely::store::StoreError),
     /// The operators' settings of an earlier run cannot be read.
     #[error(
         "the configuration kept in the state folder makes no sense any more: remove the folder, or start with other numbers"

@@ -126,7 +126,7 @@ impl World {
 
     pub(super) fn give_back(&mut self, who: usize, parts: &[Part]) {
         for part in parts {
-            let lease = part.lease.id();
+            let lease = *part.lease.id();
             self.note(
                 who,
                 What::GivesBack {

@@ -47,7 +47,7 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `session/` | the session: what to send, the next call, the effect of an answer |
-//! | `lines.rs`, `prefetches.rs` | the callers' queues; prefetches for `try_acquire` |
+//! | `lines.rs` | the callers' queues |
 //! | `lock.rs` | locks, each in a session of its own |
 //! | `delays.rs` | Crawl-delays from robots.txt |
 //! | `permit_guard.rs`, `outcome.rs` | the guard of a permit, and its report |
@@ -71,7 +71,6 @@ mod lock;
 mod operations;
 mod outcome;
 mod permit_guard;
-mod prefetches;
 mod session;
 #[cfg(test)]
 mod tests;

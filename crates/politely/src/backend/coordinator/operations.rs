@@ -17,6 +17,7 @@ use super::permit_guard::CoordinatorGuard;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations};
+use crate::backend::prefetch;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
@@ -83,15 +84,8 @@ impl Operations for Coordinator {
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {
-        Box::pin(async {
-            loop {
-                let ready = self.0.session.lock().take_ready();
-                if !ready.is_empty() {
-                    return ready;
-                }
-                self.0.ready.notified().await;
-            }
-        })
+        let take = || self.0.session.lock().take_ready();
+        Box::pin(prefetch::ready(&self.0.ready, take))
     }
 
     fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {

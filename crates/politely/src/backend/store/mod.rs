@@ -42,7 +42,7 @@
 //! | --- | --- |
 //! | `driver.rs` | the thread that carries out the commands of the [`Node`] |
 //! | `permit_guard.rs` | the caller's handle of a shared permit |
-//! | `prefetch.rs` | permits acquired in the background for `try_acquire` |
+//! | `prefetch.rs` | the tasks that prefetch permits for `try_acquire` |
 //! | `waiting.rs` | a caller in a key's queue |
 //! | `adopt.rs` | permits that another process was granted |
 //! | `confirm.rs` | callers that wait for the engine: a write is confirmed, a cell is read |
@@ -83,11 +83,11 @@ use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
 
-pub use self::builder::{Away, StoreBuilder};
+pub use self::builder::{Away, StoreBuilder, StoreError};
 
 use self::confirm::Refresh;
 use self::permit_guard::StoreGuard;
-use self::prefetch::Prefetches;
+use self::prefetch::StorePrefetches;
 use self::waiting::Waiting;
 
 /// A limiter's connection to the keys of an engine. Dropping it writes the pending events and
@@ -102,7 +102,7 @@ struct Inner {
     wake: Notify,
     /// Signals that the engine answered or failed to.
     progress: Notify,
-    prefetches: Prefetches,
+    prefetches: StorePrefetches,
     lock_changes: LockChanges,
     /// The driver has ended.
     has_ended: AtomicBool,
@@ -162,7 +162,7 @@ impl Store {
             clock,
             wake: Notify::new(),
             progress: Notify::new(),
-            prefetches: Prefetches::default(),
+            prefetches: StorePrefetches::default(),
             lock_changes: LockChanges::default(),
             has_ended: AtomicBool::new(false),
         }))

@@ -14,7 +14,7 @@ use politely_store::{Event, HEARTBEAT_EVERY};
 
 use super::Store;
 use super::permit_guard::StoreGuard;
-use super::prefetch::Prefetches;
+use super::prefetch::StorePrefetches;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations, first_that_never_fits};
@@ -48,7 +48,7 @@ impl Operations for Store {
 
     fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
-        let found = Prefetches::take_or_start(&self.0, keys, ask);
+        let found = StorePrefetches::take_or_start(&self.0, keys, ask);
         found
             .map(StoreGuard::into_permit)
             .map_err(|(reason, at)| Refusal {

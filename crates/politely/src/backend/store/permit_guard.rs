@@ -9,7 +9,7 @@ use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
 use politely_core::signal::Report;
-use politely_store::{Event, Grant, HeldLease};
+use politely_store::{Event, Grant, HeldLease, renewed_after};
 use smallvec::SmallVec;
 
 use super::Inner;
@@ -100,7 +100,7 @@ impl PermitGuard for StoreGuard {
     }
 
     fn leases(&self) -> Vec<(Key, LeaseId)> {
-        let lease = |part: &Part| (part.key.clone(), part.lease.id());
+        let lease = |part: &Part| (part.key.clone(), *part.lease.id());
         self.parts.iter().map(lease).collect()
     }
 
@@ -116,7 +116,7 @@ impl PermitGuard for StoreGuard {
         let now = self.inner.clock.now();
         let left = |part: &Part| part.lease.left(now);
         let left = self.parts.iter().map(left).min()??;
-        if left < self.lasts / 2 {
+        if left < self.lasts - renewed_after(self.lasts) {
             for part in &self.parts {
                 if part.lease.begin_renewal() {
                     self.inner
@@ -135,7 +135,7 @@ impl PermitGuard for StoreGuard {
         let directions = self.teach(report, false);
         let parts = std::mem::take(&mut self.parts);
         for part in &parts[1..] {
-            let (lease, bytes) = (part.lease.id(), report.bytes);
+            let (lease, bytes) = (*part.lease.id(), report.bytes);
             if !report.used.is_empty() {
                 let used = report.used;
                 self.inner.apply(&part.key, Event::Settle { lease, used });
@@ -159,7 +159,7 @@ impl PermitGuard for StoreGuard {
 
     fn settle(&mut self, used: &UnitCosts) {
         for part in &self.parts {
-            let (lease, used) = (part.lease.id(), *used);
+            let (lease, used) = (*part.lease.id(), *used);
             self.inner.apply(&part.key, Event::Settle { lease, used });
         }
     }
@@ -199,7 +199,7 @@ impl StoreGuard {
         self.inner.apply(
             &first.key,
             Event::Report {
-                lease: first.lease.id(),
+                lease: *first.lease.id(),
                 report: report.clone(),
                 body_coming,
             },
@@ -211,7 +211,7 @@ impl Drop for StoreGuard {
     fn drop(&mut self) {
         for part in &self.parts {
             let Departure { slots, sent, .. } = self.departure;
-            for (lease, unused) in self.departure.unused().of_run(part.lease.id(), slots) {
+            for (lease, unused) in self.departure.unused().of_run(*part.lease.id(), slots) {
                 let event = match self.body {
                     Some(bytes) => Event::Release { lease, bytes },
                     None => Event::Cancel {

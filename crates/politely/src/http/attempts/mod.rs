@@ -91,7 +91,7 @@ use crate::sync::sleep;
 pub use body::PacedBody;
 use body::Peeked;
 pub use failure::{Unprocessed, failure_of, unprocessed};
-pub(crate) use origins::Origins;
+pub use origins::Origins;
 pub use partial::PartialContent;
 use targets::Targets;
 

@@ -2,29 +2,27 @@
 //!
 //! Redirects are not followed here. Each hop is its own request with its own permit.
 
-use std::collections::HashSet;
 use std::error::Error;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response, StatusCode};
-use politely::attempts::{PartialContent, REPEATS_MAX, Unprocessed, failure_of};
+use politely::attempts::{Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of};
 use politely::coding::{CodingError, Codings};
 use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
 
 use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
-use super::input::without_login;
-use super::save::Saving;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Coming, Versions, Way, next};
 use crate::config::Settings;
 use crate::exit::{Wrong, io_words};
+use crate::fetch::input::lines::without_login;
+use crate::fetch::report::save::Saving;
 
 /// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
 pub(crate) struct Clients {
@@ -34,7 +32,8 @@ pub(crate) struct Clients {
     fresh: Vec<Way>,
     /// For HTTP/1.1 only. It is made when the first origin requires it.
     http1: OnceLock<Vec<Way>>,
-    http1_origins: Http1Origins,
+    /// The origins that answered `HTTP_1_1_REQUIRED`.
+    http1_origins: Origins,
     /// `None` with `--no-cookies`.
     cookies: Option<Cookies>,
     settings: Settings,
@@ -95,7 +94,7 @@ impl Clients {
             keeping: ways(settings, concurrency, Versions::All)?,
             fresh: ways(settings, 0, Versions::All)?,
             http1: OnceLock::new(),
-            http1_origins: Http1Origins::default(),
+            http1_origins: Origins::default(),
             cookies: (settings.cookies).then(|| Cookies::new(settings.proxies.len())),
             settings: settings.clone(),
             keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
@@ -156,7 +155,8 @@ impl Clients {
     ) -> Result<Response<Coming>, BoxError> {
         let cookies = self.cookies.as_ref();
         let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
-        let mut way = if self.http1_origins.has(url) {
+        let origin = self.http1_origins.origin(url);
+        let mut way = if self.http1_origins.has(origin) {
             self.http1(egress)?
         } else {
             self.way(egress, hosts)
@@ -174,10 +174,10 @@ impl Clients {
             way = match lost.unprocessed {
                 None => return Err(lost.why),
                 Some(Unprocessed::Http1Required) => {
-                    self.http1_origins.add(url);
+                    self.http1_origins.add(origin);
                     self.http1(egress)?
                 }
-                Some(_) if self.http1_origins.has(url) => self.http1(egress)?,
+                Some(_) if self.http1_origins.has(origin) => self.http1(egress)?,
                 Some(_) => &self.fresh[egress % self.fresh.len()],
             };
         }
@@ -295,33 +295,6 @@ fn ways(settings: &Settings, keep: usize, versions: Versions) -> Result<Vec<Way>
     proxies
         .map(|proxy| Way::new(settings, Some(proxy), keep, versions))
         .collect()
-}
-
-/// The origins that answered `HTTP_1_1_REQUIRED`.
-#[derive(Default)]
-struct Http1Origins {
-    any: AtomicBool,
-    origins: Mutex<HashSet<String>>,
-}
-
-/// The maximum number of remembered origins. For any other origin each request is repeated.
-const HTTP1_ORIGINS_MAX: usize = 10_000;
-
-impl Http1Origins {
-    fn has(&self, url: &Url) -> bool {
-        self.any.load(Ordering::Relaxed) && {
-            let origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
-            origins.contains(&url.origin().ascii_serialization())
-        }
-    }
-
-    fn add(&self, url: &Url) {
-        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
-        if origins.len() < HTTP1_ORIGINS_MAX {
-            origins.insert(url.origin().ascii_serialization());
-        }
-        self.any.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Returns how many descriptors this process may have.

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::robots::Cached;
 use crate::exit::{Wrong, io_words, make_folder};
+use crate::fetch::robots::Cached;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");

@@ -4,8 +4,8 @@ use http::Method;
 use politely::core::retry::Attempt;
 use url::Url;
 
-use super::frontier::LaneId;
-use super::output::Row;
+use super::LaneId;
+use crate::fetch::report::output::Row;
 
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use url::Url;
 
-use super::engine::Engine;
-use super::frontier::LaneId;
-use super::input::{Line, Place, Sources, shown, without_login};
-use super::journal::Finished;
-use super::output::Row;
-use super::robots::{self, Rules, Standing};
+use super::lines::{Line, Place, Sources, shown, without_login};
 use super::spool::SpoolWriter;
 use crate::exit::{Wrong, io_words};
+use crate::fetch::engine::Engine;
+use crate::fetch::frontier::pending::Pending;
+use crate::fetch::report::output::Row;
+use crate::fetch::state::journal::Finished;
 
 /// URLs added under one lock. A batch is long enough to be cheap and short enough that no worker
 /// waits long.
@@ -197,45 +196,17 @@ impl Batch<'_> {
                     continue;
                 }
                 if new {
-                    introduce(self.engine, &mut shared.frontier, lane);
+                    self.engine.introduce(shared.frontier.lane_mut(lane));
                 }
                 shared.frontier.add(lane, offset, now);
             }
             self.engine.set_hosts(shared.frontier.lanes().len());
         }
         for (url, offset, why) in unkeyed {
-            let row = super::pending::Pending::page(offset);
+            let row = Pending::page(offset);
             self.engine
                 .write(offset, &row.row(url.as_str(), "", &why.to_string()));
         }
         self.engine.look_again();
-    }
-}
-
-/// Restores a new lane's state from earlier runs.
-pub(crate) fn introduce(engine: &Engine, frontier: &mut super::frontier::Frontier, lane: LaneId) {
-    let lane = frontier.lane_mut(lane);
-    let Some(store) = &engine.store else { return };
-    for keys in &lane.keys {
-        for (i, key) in keys.iter().enumerate() {
-            engine.restore(key, i > 0);
-        }
-    }
-    if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
-        let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);
-        let left = robots::TTL.as_secs().saturating_sub(age);
-        let (status, body) = cached
-            .body
-            .as_ref()
-            .map_or((404, &b""[..]), |body| (200, body));
-        if left > 0
-            && let Some(rules) = Rules::of(Some(status), body, &engine.settings.robots_token)
-        {
-            let until = engine.limits.now() + std::time::Duration::from_secs(left);
-            lane.robots = Standing::Known {
-                rules: rules.into(),
-                until,
-            };
-        }
     }
 }

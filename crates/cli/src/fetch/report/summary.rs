@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::engine::Engine;
-use super::frontier::{Lane, Tally};
-use super::ingest::Ingested;
 use crate::config::SummaryForm;
 use crate::exit::Exit;
+use crate::fetch::engine::Engine;
+use crate::fetch::frontier::{Lane, Tally};
+use crate::fetch::input::ingest::Ingested;
 use crate::log;
 
 /// The number of hosts in the JSON table, the busiest first.

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::input::LINE_MAX;
+use super::lines::LINE_MAX;
 
 /// Reads lines at their offsets. All workers share it.
 #[derive(Clone, Debug)]

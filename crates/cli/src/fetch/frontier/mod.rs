@@ -9,6 +9,11 @@
 //! time. A parked lane waits until a request of its key comes back. An idle lane has nothing to do,
 //! or its robots.txt is on its way.
 
+mod gates;
+pub(super) mod lane;
+pub(super) mod outage;
+pub(super) mod pending;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,19 +23,19 @@ use politely::core::queue::NextQueue;
 use politely::core::retry::{Account, Budget, BudgetRule};
 use url::{Position, Url};
 
-use super::lane::Next;
-pub(crate) use super::lane::{Lane, Tally};
-use super::limits::KeySet;
-use super::outage::{Company, Failed, Patience, Verdict};
-use super::pending::{Pending, Purpose};
-use super::robots::Standing;
-
-mod gates;
+use crate::fetch::robots::Standing;
+use lane::Next;
+pub(crate) use lane::{Lane, Tally};
+use outage::{Company, Failed, Patience, Verdict};
+use pending::{Pending, Purpose};
 
 use gates::{GATES, Gate};
 
 /// A lane's number. Lanes live as long as the run.
 pub(crate) type LaneId = u32;
+
+/// The keys that one request names, the host's first.
+pub(crate) type KeySet = Box<[Key]>;
 
 /// All waiting URLs, and the lanes that hold them.
 pub(crate) struct Frontier {
@@ -566,5 +571,4 @@ impl Frontier {
 }
 
 #[cfg(test)]
-#[path = "frontier_tests.rs"]
 mod tests;

@@ -16,8 +16,10 @@ impl Failures {
         if failures.0.len() < LISTED_MAX {
             let line = format!(
                 "{}: {}",
-                super::input::shown(super::input::without_login(url).as_bytes()),
-                super::input::shown(why.as_bytes())
+                crate::fetch::input::lines::shown(
+                    crate::fetch::input::lines::without_login(url).as_bytes()
+                ),
+                crate::fetch::input::lines::shown(why.as_bytes())
             );
             failures.0.push(line);
         }

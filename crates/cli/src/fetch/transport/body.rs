@@ -8,8 +8,8 @@ use std::io;
 
 use politely::coding::{CodingError, Codings, Decoder, Flow};
 
-use super::save::Saving;
 use crate::exit::io_words;
+use crate::fetch::report::save::Saving;
 
 /// Bytes after the end of a coding's stream that are read to keep the connection.
 const IGNORED_MAX: u64 = 64 * 1024;

@@ -10,9 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use super::journal::{Finished, Journal};
-use super::spool::cut_torn_line;
 use crate::exit::{Wrong, io_words};
+use crate::fetch::input::spool::cut_torn_line;
+use crate::fetch::state::journal::{Finished, Journal};
 
 /// The result of a URL.
 #[derive(Debug, Serialize)]

@@ -4,13 +4,16 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use politely::core::key::Key;
 
-use super::engine::Engine;
-use super::limits::Leave;
 use super::sent::Known;
 use crate::exit::io_words;
+use crate::fetch::engine::Engine;
+use crate::fetch::frontier::Lane;
+use crate::fetch::limits::Leave;
+use crate::fetch::robots::{self, Rules, Standing};
 
 impl Engine {
     /// Returns whether something that the state folder should hold was lost.
@@ -67,6 +70,33 @@ impl Engine {
         }
         if let Ok(Some(state)) = store.key(key.as_str()) {
             self.limits.restore(key, &state);
+        }
+    }
+
+    /// Restores the state of `lane`, which is new, from earlier runs.
+    pub(crate) fn introduce(&self, lane: &mut Lane) {
+        let Some(store) = &self.store else { return };
+        for keys in &lane.keys {
+            for (i, key) in keys.iter().enumerate() {
+                self.restore(key, i > 0);
+            }
+        }
+        if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
+            let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);
+            let left = robots::TTL.as_secs().saturating_sub(age);
+            let (status, body) = cached
+                .body
+                .as_ref()
+                .map_or((404, &b""[..]), |body| (200, body));
+            if left > 0
+                && let Some(rules) = Rules::of(Some(status), body, &self.settings.robots_token)
+            {
+                let until = self.limits.now() + Duration::from_secs(left);
+                lane.robots = Standing::Known {
+                    rules: rules.into(),
+                    until,
+                };
+            }
         }
     }
 

@@ -7,11 +7,10 @@ use politely::core::Timestamp;
 use politely::core::retry::{Budget, BudgetRule};
 use url::Url;
 
-use super::frontier::LaneId;
-use super::limits::KeySet;
 use super::outage::Health;
 use super::pending::Pending;
-use super::robots::{Rules, Standing};
+use super::{KeySet, LaneId};
+use crate::fetch::robots::{Rules, Standing};
 
 /// The number of waiting pages whose refusals counted against the host from which on they are tried
 /// again early.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::engine::Engine;
-use super::frontier::{Lane, Tally};
+use crate::fetch::engine::Engine;
+use crate::fetch::frontier::{Lane, Tally};
 
 /// The number of hosts shown on a terminal.
 const HOSTS: usize = 8;
