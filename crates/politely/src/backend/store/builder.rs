@@ -64,6 +64,8 @@ impl StoreBuilder {
             capacity,
             clock,
             seed,
+            #[cfg(feature = "policy")]
+            policy,
             ..
         } = self.builder;
         config.validate()?;
@@ -77,7 +79,10 @@ impl StoreBuilder {
             self.away,
         );
         driver::start(Arc::clone(&store.0), self.engine);
-        Ok(Limiter::new(Backend::Store(store), clock))
+        let limiter = Limiter::new(Backend::Store(store), clock);
+        #[cfg(feature = "policy")]
+        let limiter = limiter.under(policy);
+        Ok(limiter)
     }
 }
 
