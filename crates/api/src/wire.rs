@@ -48,6 +48,7 @@
 
 mod absent;
 mod admin;
+mod answers;
 mod audit;
 mod change;
 mod cost;
@@ -68,6 +69,7 @@ pub use admin::{
     InForce, KeyDetail, KeyPatch, LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy,
     StatsQuery, WorkerStats,
 };
+pub use answers::{AnswerCounts, AnswersQuery};
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
 pub use cost::Cost;

@@ -31,6 +31,7 @@ mod lock;
 mod log;
 mod manual;
 mod policy;
+mod presets;
 mod serve;
 mod service_manager;
 mod simulate;
@@ -79,6 +80,7 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Presets(args) => presets::run(&args),
         Command::Lock(args) => match lock::run(&args) {
             Ok(code_of_its_command) => return code_of_its_command,
             Err(wrong) => Err(wrong),

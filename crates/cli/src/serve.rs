@@ -114,8 +114,8 @@ async fn tell_trouble(limiter: Limiter) {
     }
 }
 
-/// Reads the tokens again at each SIGHUP. The handler is installed when this returns. Without it
-/// the signal would end the process.
+/// Reads the tokens and the policy again at each SIGHUP, and the policy when its file changes. The
+/// handler is installed when this returns. Without it the signal would end the process.
 fn reloads(
     file: Option<PathBuf>,
     reload: Reload,
@@ -125,33 +125,64 @@ fn reloads(
     let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
     Ok(async move {
-        while hangups.recv().await.is_some() {
-            if let Some(policy) = &policy {
-                let told = match coordinator.load_policy(policy) {
-                    Ok(rules) => format!("{rules} rules of {} are in force", policy.display()),
-                    Err(why) => {
-                        let why = policy_words(policy, &why);
-                        format!("{why}; the policy from before stays in force")
-                    }
-                };
-                log::say(&format!("politely: SIGHUP: {told}"));
-            }
-            let told = match &file {
-                None => "SIGHUP: no token file is named, nothing changed".to_owned(),
-                Some(path) => match tokens(Some(path)) {
-                    Ok(Some(tokens)) => {
-                        reload.replace(tokens);
-                        format!("SIGHUP: the tokens of {} are in force", path.display())
-                    }
-                    Ok(None) => continue,
-                    Err(Wrong(why)) => {
-                        format!("SIGHUP: {why}; the tokens from before stay in force")
-                    }
-                },
+        let mut seen = policy.as_deref().and_then(stamp);
+        loop {
+            let is_hangup = match tokio::time::timeout(LOOK_EVERY, hangups.recv()).await {
+                Ok(Some(())) => true,
+                Ok(None) => return,
+                Err(_elapsed) => false,
             };
-            log::say(&format!("politely: {told}"));
+            if let Some(policy) = &policy {
+                let now = stamp(policy);
+                if is_hangup || now != seen {
+                    seen = now;
+                    let cause = if is_hangup { "SIGHUP" } else { "change" };
+                    reload_policy(policy, &coordinator, cause).await;
+                }
+            }
+            if is_hangup {
+                reload_tokens(file.as_deref(), &reload);
+            }
         }
     })
+}
+
+/// Returns what changes when a file is written or replaced.
+fn stamp(file: &Path) -> Option<(std::time::SystemTime, u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let known = std::fs::metadata(file).ok()?;
+    Some((known.modified().ok()?, known.len(), known.ino()))
+}
+
+async fn reload_policy(file: &Path, coordinator: &Coordinator, cause: &str) {
+    let (path, coordinator) = (file.to_owned(), coordinator.clone());
+    let loaded = tokio::task::spawn_blocking(move || coordinator.load_policy(&path)).await;
+    let told = match loaded {
+        Ok(Ok(rules)) => format!("{rules} rules of {} are in force", file.display()),
+        Ok(Err(why)) => {
+            let why = policy_words(file, &why);
+            format!("{why}; the policy from before stays in force")
+        }
+        Err(_) => return,
+    };
+    log::say(&format!("politely: {cause}: {told}"));
+}
+
+fn reload_tokens(file: Option<&Path>, reload: &Reload) {
+    let told = match file {
+        None => "SIGHUP: no token file is named, nothing changed".to_owned(),
+        Some(path) => match tokens(Some(path)) {
+            Ok(Some(tokens)) => {
+                reload.replace(tokens);
+                format!("SIGHUP: the tokens of {} are in force", path.display())
+            }
+            Ok(None) => return,
+            Err(Wrong(why)) => {
+                format!("SIGHUP: {why}; the tokens from before stay in force")
+            }
+        },
+    };
+    log::say(&format!("politely: {told}"));
 }
 
 /// Returns why a policy is refused, with its place.

@@ -27,6 +27,8 @@
 //!
 //! A JSON file describes a town of your own; `examples/town.json` shows most fields.
 //!
+//! [`provider`] plays an API with declared limits of requests and named units.
+//!
 //! The judge counts at the server, so it also counts requests that the client did not mean to send.
 //!
 //! | folder | its part |
@@ -44,6 +46,7 @@
 pub mod judge;
 mod log;
 pub mod model;
+pub mod provider;
 mod run;
 mod server;
 mod town;

@@ -67,6 +67,7 @@ class AsyncCoordinator:
         bytes: int = 0,
         retry: bool = False,
         crawl_delay: float | None = None,
+        method: str = "GET",
     ) -> AsyncPermit:
         """Waits in the key's queue and returns when the request may leave.
 
@@ -75,7 +76,8 @@ class AsyncCoordinator:
         that was just granted, in the background.
         """
         wish = Wish(
-            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
+            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay,
+            method=method,
         )
         return AsyncPermit(self, await self._run(self._talk.acquire(wish, wait)))
 
@@ -126,7 +128,9 @@ class AsyncCoordinator:
         """As `politely.Coordinator.attempts`."""
         attempts = Attempts(method)
         while True:
-            permit = await self.acquire(url, retry=attempts.number > 1, **asked)
+            permit = await self.acquire(
+                url, retry=attempts.number > 1, method=method, **asked
+            )
             permit.attempts = attempts
             try:
                 yield permit

@@ -75,6 +75,7 @@ class Coordinator:
         bytes: int = 0,
         retry: bool = False,
         crawl_delay: float | None = None,
+        method: str = "GET",
     ) -> Permit:
         """Blocks in the key's queue until the request may leave.
 
@@ -82,7 +83,8 @@ class Coordinator:
         unavailable), or `BadCall`.
         """
         wish = Wish(
-            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
+            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay,
+            method=method,
         )
         return Permit(self, self._run(self._talk.acquire(wish, wait)))
 
@@ -128,7 +130,7 @@ class Coordinator:
         """
         attempts = Attempts(method)
         while True:
-            permit = self.acquire(url, retry=attempts.number > 1, **asked)
+            permit = self.acquire(url, retry=attempts.number > 1, method=method, **asked)
             permit.attempts = attempts
             with permit:
                 yield permit

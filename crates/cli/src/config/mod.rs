@@ -382,12 +382,6 @@ impl Knobs {
                 "--{name} cannot be combined with --coordinator; set it on `politely serve`"
             ));
         }
-        if self.store.is_some() && self.policy.is_some() {
-            return Err(
-                "--policy cannot be combined with --store; give it to `politely serve --store`"
-                    .to_owned(),
-            );
-        }
         if self.store.is_none()
             && let Some(name) = given(&of_store)
         {

@@ -163,9 +163,9 @@ fn the_example_shows_every_key_and_is_valid() {
         })
         .flat_map(|line| [line, "\n"])
         .collect();
-    // A store excludes a coordinator and a policy.
+    // A store excludes a coordinator.
     let is_other = |line: &&str| {
-        let others = ["coordinator", "client", "token-file", "policy"];
+        let others = ["coordinator", "client", "token-file"];
         others.iter().any(|other| line.starts_with(other))
     };
     let stored: String = whole

@@ -9,12 +9,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::Method;
 use politely::core::Timestamp;
+use politely::core::gate::HoldReason;
 use politely::core::host::Source;
 use politely::core::key::KeyError;
-use politely::policy::{RuleBook, Ruling};
+use politely::policy::{Rule, RuleBook, Ruling};
 use politely::{
-    Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report, Signal,
+    Ask, Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report,
+    Signal, Turn,
 };
 use url::Url;
 
@@ -176,15 +179,17 @@ impl Limits {
     }
 
     /// Returns `key`, followed by the operator's keys for sites of `url` and for the run.
+    ///
+    /// With an engine, the key of an account is shared through it like the host's.
     pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
         let mut set = vec![key];
         if let Some(book) = &self.book {
+            let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
             let ruling = book.of_url(url, &set[0]);
             // If there is no room for a key, the request for a permit fails with that error.
-            let own = ruling.and_then(Ruling::own_limits);
-            let _ = self.limiter.follow_rule(&set[0], own);
-            if let Some((account, limits)) = ruling.and_then(Ruling::account) {
-                let _ = self.limiter.follow_rule(account, Some(limits));
+            let _ = limiter.follow_rule(&set[0], ruling.map(Ruling::own));
+            if let Some((account, rule)) = ruling.and_then(Ruling::account) {
+                let _ = limiter.follow_rule(account, Some(rule));
                 set.push(account.clone());
             }
         }
@@ -212,7 +217,7 @@ impl Limits {
         let turn = self.turn.load(Ordering::Relaxed) % ways;
         let leave = |(permit, own), egress, keys: &KeySet| {
             self.turn.store(egress + 1, Ordering::Relaxed);
-            let own_keys = &keys[usize::from(self.fleet.is_some())..];
+            let own_keys = &keys[self.fleet_keys(keys)..];
             Ok(Leave {
                 permit,
                 own,
@@ -250,14 +255,72 @@ impl Limits {
     /// Asks for the permits of `keys`. The own keys come first: a permit of the fleet's that waited
     /// for them would lapse.
     fn ask(&self, keys: &KeySet) -> Result<(Permit, Option<Permit>), Refusal> {
+        let ask = self.ask_of(&keys[0]);
         let Some(fleet) = &self.fleet else {
-            return Ok((self.limiter.try_acquire(&**keys)?, None));
+            return Ok((self.granted(&self.limiter, keys, ask)?, None));
         };
-        let own = match &keys[1..] {
+        let (shared, own) = keys.split_at(self.fleet_keys(keys));
+        let own = match own {
             [] => None,
             own => Some(self.limiter.try_acquire(own)?),
         };
-        Ok((fleet.try_acquire(&keys[0])?, own))
+        Ok((self.granted(fleet, shared, ask)?, own))
+    }
+
+    fn granted(
+        &self,
+        limiter: &Limiter,
+        keys: &[Key],
+        ask: Option<Ask>,
+    ) -> Result<Permit, Refusal> {
+        match ask {
+            None => limiter.try_acquire(keys),
+            Some(ask) => limiter.try_in_turn(keys, ask, Turn::LAST),
+        }
+    }
+
+    /// Returns how many of a request's keys are the fleet's: the host's, and that of its account.
+    fn fleet_keys(&self, keys: &[Key]) -> usize {
+        if self.fleet.is_none() {
+            return 0;
+        }
+        1 + usize::from(keys.get(1).is_some_and(|key| self.is_account(key)))
+    }
+
+    /// Returns what a request costs by the rule of its host, if the rule names costs.
+    fn ask_of(&self, key: &Key) -> Option<Ask> {
+        let costs = &self.rule(key)?.costs;
+        (!costs.is_empty()).then(|| Ask {
+            cost: costs.requests(&Method::GET).unwrap_or(1),
+            units: costs.units(&Method::GET),
+            ..Ask::default()
+        })
+    }
+
+    /// Returns the rule of a host's key.
+    pub(crate) fn rule(&self, key: &Key) -> Option<&Rule> {
+        let ruling = self.book.as_ref()?.of_key(key)?;
+        Some(ruling.rule)
+    }
+
+    /// Returns whether a rule about answers reads bodies.
+    pub(crate) fn reads_bodies(&self) -> bool {
+        let book = self.book.as_ref();
+        book.is_some_and(|book| book.first_with(Rule::reads_bodies).is_some())
+    }
+
+    /// Returns the rule of a page.
+    pub(crate) fn rule_of(&self, url: &Url) -> Option<&Rule> {
+        let key = Key::of_url(url).ok()?;
+        let ruling = self.book.as_ref()?.of_url(url, &key)?;
+        Some(ruling.rule)
+    }
+
+    /// Holds `key` for a rule.
+    pub(crate) fn hold(&self, key: &Key, length: Duration, reason: HoldReason) {
+        let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
+        // If there is no room for the key, it has no request to hold.
+        let _ = limiter.hold(key, length, reason);
     }
 
     fn refused(&self, refusal: Refusal) -> Refused {
@@ -521,7 +584,15 @@ fn rules(file: &Path) -> Result<RuleBook, Wrong> {
              `politely serve`",
             file.display()
         ))),
-        None => Ok(book),
+        None => match book.first_with(|rule| !rule.share.is_empty()) {
+            Some(rule) => Err(Wrong(format!(
+                "{}:{}: `share` divides a key between workers, and `fetch` is one; remove it, or \
+                 use `politely serve`",
+                file.display(),
+                rule.line
+            ))),
+            None => Ok(book),
+        },
     }
 }
 

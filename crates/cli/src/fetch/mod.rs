@@ -88,6 +88,7 @@ pub(crate) fn fetch(
     }
     let limits = limits::Limits::new(&settings)?;
     let clients = client::Clients::new(&settings, limits.per_host())?;
+    let clients = clients.reading_bodies(limits.reads_bodies());
     if let Some(dir) = &settings.save {
         make_folder(dir)?;
     }

@@ -3,8 +3,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use politely::core::gate::HoldReason;
 use politely::core::signal::{Outcome, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
+use politely::policy::{AnswerRule, Rule};
 use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
@@ -58,7 +60,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     leave.sent();
     let sending = (engine.clients).get(leave.egress, engine.hosts(), &url, body);
     let (came, took) = leave.during(sending).await;
-    let report = report(&came, took, &url);
+    let (report, answer) = report(&came, took, &url, engine.limits.rule_of(&url));
     pending.status = report.status;
     let key = leave.keys().first().cloned();
     let directions = match own_fault(&pending, &report) {
@@ -69,6 +71,22 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         && (directions.event || directions.hold_until > engine.limits.now())
     {
         engine.write_learned(&key);
+    }
+    let rule = engine.limits.rule_of(&url);
+    if let Some((account, length)) = rule.and_then(|rule| rule.account_hold(&report)) {
+        engine.limits.hold(account, length, HoldReason::RetryAfter);
+    }
+    if let Some(answer) = answer {
+        let host = engine
+            .lock()
+            .frontier
+            .lane(lane)
+            .keys
+            .first()
+            .map(|keys| keys[0].clone());
+        if let Some(host) = host {
+            follow_answer(engine, &host, &report, answer);
+        }
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -172,7 +190,27 @@ struct Last<'a> {
     first_try: bool,
 }
 
-fn report(came: &Came, took: Duration, url: &Url) -> Report {
+/// Applies the hold of a rule about answers, and says that such an answer came.
+fn follow_answer(engine: &Engine, key: &Key, report: &Report, answer: &AnswerRule) {
+    if let Some(hold) = answer.hold {
+        engine.limits.hold(key, hold, HoldReason::Operator);
+    }
+    if answer.notify {
+        let status = report.status.unwrap_or_default();
+        let (line, signal) = (answer.line, answer.signal.as_str());
+        let text = format!("{key}: {status} fits the rule of line {line}: {signal}");
+        engine.talk.say(&text);
+    }
+}
+
+/// Returns the meaning of an answer, and the rule about answers that gave it.
+fn report<'a>(
+    came: &Came,
+    took: Duration,
+    url: &Url,
+    rule: Option<&'a Rule>,
+) -> (Report, Option<&'a AnswerRule>) {
+    let mut answer_rule = None;
     let report = match came {
         Came::Answer(answer) => {
             let outcome = Outcome::Answered {
@@ -180,12 +218,10 @@ fn report(came: &Came, took: Duration, url: &Url) -> Report {
                 headers: &answer.headers,
                 body_start: &answer.start,
             };
-            classify(
-                &outcome,
-                WallClock::from(SystemTime::now()),
-                answer.latency,
-                answer.bytes,
-            )
+            let clock = WallClock::from(SystemTime::now());
+            let mut report = classify(&outcome, clock, answer.latency, answer.bytes);
+            answer_rule = rule.and_then(|rule| rule.judge(&outcome, &mut report));
+            report
         }
         Came::Failed(failure, _) => classify(
             &Outcome::Failed(*failure),
@@ -194,10 +230,11 @@ fn report(came: &Came, took: Duration, url: &Url) -> Report {
             0,
         ),
     };
-    Report {
+    let report = Report {
         resource: Some(Resource::of(url.as_str())),
         ..report
-    }
+    };
+    (report, answer_rule)
 }
 
 /// Decides what follows an answered request. A redirect whose Retry-After is longer than `wait_max`

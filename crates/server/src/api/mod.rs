@@ -6,6 +6,7 @@
 //! | `sessions.rs` | sessions and locks |
 //! | `admin.rs` | keys, config, stats |
 //! | `many.rs` | changes of many keys |
+//! | `answers.rs` | counts of answers |
 //! | `policy.rs` | the policy |
 //! | `audit.rs` | the log of operators' changes |
 //! | `frontier/` | pages, units of work, orders about crawls |
@@ -17,6 +18,7 @@
 
 mod access;
 mod admin;
+mod answers;
 mod audit;
 mod body;
 mod calls;
@@ -137,6 +139,7 @@ pub(crate) fn routes(
         .routes(routes!(admin::key, admin::patch_key))
         .routes(routes!(admin::config, admin::patch_config))
         .routes(routes!(admin::stats))
+        .routes(routes!(answers::answers))
         .routes(routes!(policy::policy, policy::put_policy))
         .routes(routes!(audit::changes))
         .routes(routes!(audit::usage))

@@ -148,7 +148,7 @@ impl Coordinator {
         let turn = wanted.turn.unwrap_or(Turn::LAST);
         self.0
             .limiter
-            .try_in_turn(&wanted.keys[..], wanted.ask, turn)
+            .try_in_turn(&wanted.keys[..], wanted.ask.clone(), turn)
     }
 }
 
@@ -197,7 +197,9 @@ impl Call<'_> {
                         tokio::time::sleep(rest).await;
                     }
                     let keys = &wanted.keys[..];
-                    limiter.acquire_in_turn(keys, wanted.ask, turn).await
+                    limiter
+                        .acquire_in_turn(keys, wanted.ask.clone(), turn)
+                        .await
                 };
                 (index, tokio::time::timeout(patience, served).await)
             })
@@ -239,7 +241,7 @@ impl Call<'_> {
         }
         let asking = waiting.into_iter().map(|(wanted, refusal)| async move {
             let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
-            let request = limiter.request(&wanted.keys[..], wanted.ask, turn);
+            let request = limiter.request(&wanted.keys[..], wanted.ask.clone(), turn);
             let answer = tokio::time::timeout(ENGINE_TIME, request).await;
             (wanted, answer.unwrap_or(Err(refusal)))
         });
@@ -302,6 +304,9 @@ impl Call<'_> {
             // Dropping the permit refunds its tokens and slots.
             return self.id_is_used(wanted.item, "it was cancelled");
         }
+        if let Some(share) = &wanted.share {
+            self.coordinator.share_left(share);
+        }
         let has_waited = permit.has_waited();
         inner
             .at_once
@@ -324,6 +329,7 @@ impl Call<'_> {
                 interval,
                 slots,
                 resource: wanted.resource.filter(|_| slots == 1),
+                rule: wanted.rule.clone(),
                 session: None,
             };
             inner.permits.put(number, out);
@@ -463,6 +469,9 @@ impl Call<'_> {
             Some(wait) => wait.reason.to_string(),
             None => refusal.reason.to_string(),
         };
+        if let Some(share) = wanted.share.as_ref().filter(|_| wanted.claim.is_none()) {
+            self.coordinator.share_unused(share);
+        }
         self.worker.waits();
         self.wait(wanted.item, at.max(now + SOON), &reason, position);
     }

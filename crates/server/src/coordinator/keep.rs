@@ -208,6 +208,7 @@ impl Coordinator {
                 interval: Duration::ZERO,
                 slots: 1,
                 resource: None,
+                rule: None,
                 session: None,
             };
             self.0.permits.put(number, out);

@@ -11,6 +11,7 @@ mod key_owners;
 mod names;
 mod operate;
 mod permits;
+mod policy_cell;
 mod report;
 mod rules;
 mod sessions;
@@ -129,6 +130,8 @@ pub(crate) struct Inner {
     health: Health,
     /// The cell of the shared configuration, if the keys are shared.
     config_cell: OnceLock<ConfigCell>,
+    /// The cell of the shared policy, if the keys are shared.
+    policy_cell: OnceLock<ConfigCell>,
     /// The number of permits that expired without a report.
     expired: AtomicU64,
     closing: watch::Sender<bool>,
@@ -227,6 +230,7 @@ impl Coordinator {
             store,
             health: Health::default(),
             config_cell: OnceLock::new(),
+            policy_cell: OnceLock::new(),
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
@@ -264,6 +268,7 @@ impl Coordinator {
             "reads the configuration",
             Self::keep_config_read,
         );
+        self.supervise(&mut tasks, "reads the policy", Self::keep_policy_read);
         self.supervise(&mut tasks, "reads the permits' secret", Self::keep_agreeing);
         self.supervise(&mut tasks, "writes the audit", Self::keep_usage);
         while tasks.join_next().await.is_some() {}

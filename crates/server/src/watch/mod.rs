@@ -2,6 +2,7 @@
 //!
 //! Nothing here influences permits, and all of it is bounded in memory.
 
+mod answers;
 mod attention;
 mod event_log;
 mod histogram;
@@ -26,6 +27,8 @@ use politely_api::wire::{
     Decision, Event, EventKind, KeyPage, KeyState, KeysPattern, KeysQuery, Point,
 };
 
+use answers::Answers;
+pub(crate) use answers::BLOCK_SHARE;
 use event_log::EventLog;
 pub(crate) use event_log::{Next, NotKept};
 pub(crate) use metrics::{install, scrape};
@@ -48,6 +51,7 @@ pub(crate) struct Watch {
     table: Table,
     pasts: Pasts,
     outcomes: Outcomes,
+    pub(crate) answers: Answers,
     events: Arc<EventLog>,
     /// Times with the permits and refusals until then, for about one window.
     totals: Mutex<VecDeque<(Timestamp, u64, u64)>>,
@@ -61,6 +65,7 @@ impl Watch {
             table: Table::default(),
             pasts: Pasts::default(),
             outcomes: Outcomes::default(),
+            answers: Answers::default(),
             events: Arc::default(),
             totals: Mutex::default(),
         }
@@ -75,16 +80,21 @@ impl Watch {
         self.pasts.granted(now, key, slots);
     }
 
-    /// Records a report in the key's history, and announces a changed rate.
+    /// Records a report in the key's history, and announces a changed rate, or a share of blocks
+    /// above `block_share`.
     pub(crate) fn heard(
         &self,
         now: Timestamp,
         key: &Key,
         report: &Report,
         directions: &Directions,
+        block_share: f64,
     ) {
         if !directions.late {
             self.outcomes.count(report);
+            if let Some(text) = self.answers.add(now, key, report, block_share) {
+                self.announce(EventKind::Blocks, Some(key), &text);
+            }
         }
         if let Some((from, to)) = self.pasts.heard(now, key, report, directions) {
             let text = format!("{from:.2}/s -> {to:.2}/s");

@@ -158,9 +158,9 @@ impl Replica {
                 return (granted, None);
             }
             let mut ask = if waiter.once {
-                waiter.ask
+                waiter.ask.clone()
             } else {
-                without_reservation(waiter.ask, taken, of)
+                without_reservation(waiter.ask.clone(), taken, of)
             };
             if ahead > LATELY {
                 ask.horizon = ask.horizon.min(HORIZON.saturating_sub(ahead));
@@ -220,7 +220,7 @@ impl Replica {
         };
         let mut host = record.host.clone();
         let mut is_granted = || {
-            let decision = host.request(moment.now, all, &context.config);
+            let decision = host.request(moment.now, all.clone(), &context.config);
             matches!(decision, Decision::Granted(_))
         };
         if 2 * (taken + wanted) > of || !is_granted() || !is_granted() {

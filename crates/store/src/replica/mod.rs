@@ -238,8 +238,9 @@ impl Replica {
 
     /// Adds a caller to the queue.
     pub(crate) fn enqueue(&mut self, arrival: Arrival, ticket: Ticket, waiter: Waiter) {
+        let once = waiter.once;
         let is_first = self.queue.insert(arrival, ticket, waiter);
-        if waiter.once || is_first {
+        if once || is_first {
             self.try_now();
         }
     }

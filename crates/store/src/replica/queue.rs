@@ -10,7 +10,7 @@ use super::commit::{PendingGrant, WaiterReply};
 use crate::node::{NodeContext, Ticket};
 
 /// A caller in the queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub(crate) ask: Ask,
     /// Whether the caller wants the first answer that is known, even if it is a refusal.
@@ -60,14 +60,14 @@ impl WaitQueue {
         let waits = !context.left.remove(&pending.ticket);
         if waits {
             let place = (pending.arrival, pending.ticket);
-            self.waiters.insert(place, pending.waiter);
+            self.waiters.insert(place, pending.waiter.clone());
         }
         waits
     }
 
     pub(super) fn first(&self) -> Option<((Arrival, Ticket), Waiter)> {
         let first = self.waiters.first_key_value();
-        first.map(|(place, waiter)| (*place, *waiter))
+        first.map(|(place, waiter)| (*place, waiter.clone()))
     }
 
     /// Notes that the key grants nothing to the callers in the queue now.
@@ -95,8 +95,8 @@ impl WaitQueue {
         self.waiters.range(..(arrival, 0)).count()
     }
 
-    pub(super) fn asks(&self) -> impl Iterator<Item = Ask> {
-        self.waiters.values().map(|waiter| waiter.ask)
+    pub(super) fn asks(&self) -> impl Iterator<Item = &Ask> {
+        self.waiters.values().map(|waiter| &waiter.ask)
     }
 
     /// Returns whether a caller wants an answer as soon as one is known.

@@ -43,6 +43,8 @@ pub(crate) struct Clients {
     proxies: Vec<String>,
     timeout: Duration,
     body_max: u64,
+    /// Whether the beginning of each body is kept, for rules about answers.
+    reads_bodies: bool,
 }
 
 /// The result of an attempt.
@@ -85,6 +87,13 @@ const DESCRIPTORS_USUAL: usize = 1024;
 const DISCARD_MAX: u64 = 64 * 1024;
 
 impl Clients {
+    /// Keeps the beginning of each body, for rules about answers.
+    #[must_use]
+    pub(crate) fn reading_bodies(mut self, reads_bodies: bool) -> Self {
+        self.reads_bodies = reads_bodies;
+        self
+    }
+
     /// Returns the clients for `settings`. `per_host` is the maximum of requests in flight per
     /// host, and so of idle connections there.
     pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
@@ -101,6 +110,7 @@ impl Clients {
             proxies: settings.proxies.clone(),
             timeout: settings.timeout,
             body_max: settings.max_body,
+            reads_bodies: false,
         })
     }
 
@@ -252,7 +262,7 @@ impl Clients {
         let (bytes_max, start_max) = match body {
             Body::Keep(max) => (allowance.min(max as u64), max),
             // A challenge with status 200 is a short page (see `block_page`).
-            _ if fine && !may_hide_block(&answer) => (allowance, 0),
+            _ if fine && !self.reads_bodies && !may_hide_block(&answer) => (allowance, 0),
             _ => (allowance, BODY_SCANNED),
         };
         let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));

@@ -121,7 +121,7 @@ impl Coordinator {
         let began = self.now();
         loop {
             let (answer, comes) = oneshot::channel();
-            self.0.session.lock().acquire(keys, ask, answer)?;
+            self.0.session.lock().acquire(keys, ask.clone(), answer)?;
             self.0.wake.notify_one();
             let guard = comes.await.unwrap_or(Err(AcquireError::Closed))?;
             let early = guard.start().since(self.now());

@@ -8,7 +8,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
@@ -114,7 +114,7 @@ impl Operations for Coordinator {
     }
 
     /// Does nothing, since the coordinator has the rules.
-    fn follow_rule(&self, _key: &Key, _limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+    fn follow_rule(&self, _key: &Key, _rule: Option<&Arc<KeyRule>>) -> Result<(), Full> {
         Ok(())
     }
 

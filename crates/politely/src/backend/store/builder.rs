@@ -74,6 +74,8 @@ impl StoreBuilder {
             capacity,
             clock,
             seed,
+            #[cfg(feature = "policy")]
+            policy,
             ..
         } = self.builder;
         config.validate()?;
@@ -87,7 +89,10 @@ impl StoreBuilder {
             self.away,
         );
         driver::start(&store.0, self.engine).map_err(|why| StoreError::Thread(why.to_string()))?;
-        Ok(Limiter::new(Backend::Store(store), clock))
+        let limiter = Limiter::new(Backend::Store(store), clock);
+        #[cfg(feature = "policy")]
+        let limiter = limiter.under(policy);
+        Ok(limiter)
     }
 }
 

@@ -180,7 +180,7 @@ impl Store {
                 at,
                 index,
             };
-            match inner.ask(key, of_key(ask, index), turn, true).await {
+            match inner.ask(key, of_key(&ask, index), turn, true).await {
                 Ok(grant) => match &mut guard {
                     None => guard = Some(StoreGuard::new(inner, key, &grant)),
                     Some(guard) => guard.add(key, &grant),
@@ -254,10 +254,10 @@ impl Inner {
     ) -> Result<StoreGuard, AcquireError> {
         let asked = Ask {
             horizon: ask.horizon.max(HORIZON),
-            ..ask
+            ..ask.clone()
         };
         loop {
-            let grant = match self.ask(key, asked, turn, false).await {
+            let grant = match self.ask(key, asked.clone(), turn, false).await {
                 Ok(grant) => grant,
                 Err(Refused::Wait(wait)) => {
                     let rest = wait.at.since(self.clock.now());
@@ -291,7 +291,7 @@ impl Inner {
             let others = (0..keys.len()).filter(|index| *index != first);
             for index in std::iter::once(first).chain(others) {
                 let key = keys[index];
-                let ask = of_key(ask, index);
+                let ask = of_key(&ask, index);
                 match self.ask(key, ask, turn, guard.is_some()).await {
                     Ok(grant) => match &mut guard {
                         None => guard = Some(StoreGuard::new(self, key, &grant)),

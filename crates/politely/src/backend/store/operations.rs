@@ -7,7 +7,9 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
+use politely_core::host::{
+    Ask, CrawlDelay, Explanation, Host, KeyRule, OperatorNumbers, never_fits,
+};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 use politely_store::{Event, HEARTBEAT_EVERY};
@@ -98,12 +100,12 @@ impl Operations for Store {
         Ok(())
     }
 
-    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
-        let is_new = |host: &mut Host| host.is_new_rule(limits);
+    fn follow_rule(&self, key: &Key, rule: Option<&Arc<KeyRule>>) -> Result<(), Full> {
+        let is_new = |host: &mut Host| host.is_new_rule(rule.map(|rule| &**rule));
         let known = self.0.state.lock().node.with_host(key, is_new);
         // A key that this process has not read yet may have another rule.
-        if known.unwrap_or(limits.is_some()) {
-            self.0.apply(key, Event::Rule(limits.cloned()));
+        if known.unwrap_or(rule.is_some()) {
+            self.0.apply(key, Event::Rule(rule.cloned()));
         }
         Ok(())
     }

@@ -137,7 +137,7 @@ impl PermitGuard for StoreGuard {
         for part in &parts[1..] {
             let (lease, bytes) = (*part.lease.id(), report.bytes);
             if !report.used.is_empty() {
-                let used = report.used;
+                let used = report.used.clone();
                 self.inner.apply(&part.key, Event::Settle { lease, used });
             }
             self.inner.apply(&part.key, Event::Release { lease, bytes });
@@ -159,7 +159,7 @@ impl PermitGuard for StoreGuard {
 
     fn settle(&mut self, used: &UnitCosts) {
         for part in &self.parts {
-            let (lease, used) = (*part.lease.id(), *used);
+            let (lease, used) = (*part.lease.id(), used.clone());
             self.inner.apply(&part.key, Event::Settle { lease, used });
         }
     }
