@@ -201,7 +201,7 @@ fn fetch_reads_answers_as_its_rules_say_and_refuses_shares() {
         } else {
             "page"
         };
-        respond(stream, "200 OK", "", page);
+        respond(stream, "200 OK", "", page)
     });
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules.toml");
