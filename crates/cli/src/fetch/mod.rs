@@ -30,6 +30,7 @@ mod progress;
 mod recover;
 mod retry;
 mod robots;
+mod rules;
 mod save;
 mod sent;
 mod spool;
