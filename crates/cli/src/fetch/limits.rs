@@ -5,16 +5,13 @@
 //! come after the host's key, and learn only that a request is over: a refusal by one host must not
 //! slow the others that share them.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::Method;
 use politely::core::Timestamp;
-use politely::core::gate::HoldReason;
 use politely::core::host::Source;
 use politely::core::key::KeyError;
-use politely::policy::{Rule, RuleBook, Ruling};
+use politely::policy::{RuleBook, Ruling};
 use politely::{
     Ask, Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report,
     Signal, Turn,
@@ -22,6 +19,7 @@ use politely::{
 use url::Url;
 
 use super::frontier::{KeySet, Lane, Refused};
+use super::rules::read;
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
@@ -32,9 +30,9 @@ const SLOTS_BUSY: f64 = 0.7;
 
 /// All limits of a run.
 pub(crate) struct Limits {
-    limiter: Limiter,
+    pub(super) limiter: Limiter,
     /// The backend of the hosts' permits, if it is not `limiter`.
-    fleet: Option<Limiter>,
+    pub(super) fleet: Option<Limiter>,
     /// The name of the fleet's backend, for messages.
     pub(crate) shared_by: &'static str,
     sites: Vec<(SiteRps, Key)>,
@@ -53,7 +51,7 @@ pub(crate) struct Limits {
     /// Whether limits are declared beside the rate.
     has_declared: bool,
     /// The rules of `--policy`.
-    book: Option<RuleBook>,
+    pub(super) book: Option<RuleBook>,
 }
 
 /// The permits of one request.
@@ -99,7 +97,7 @@ impl Limits {
                 .map_err(|why| Wrong(format!("{name}: {why}")))?;
             Ok::<_, Wrong>(key)
         };
-        let book = settings.policy.as_deref().map(rules).transpose()?;
+        let book = settings.policy.as_deref().map(read).transpose()?;
         let mut sites = Vec::new();
         for site in &settings.sites.0 {
             let key = shared(
@@ -285,42 +283,6 @@ impl Limits {
             return 0;
         }
         1 + usize::from(keys.get(1).is_some_and(|key| self.is_account(key)))
-    }
-
-    /// Returns what a request costs by the rule of its host, if the rule names costs.
-    fn ask_of(&self, key: &Key) -> Option<Ask> {
-        let costs = &self.rule(key)?.costs;
-        (!costs.is_empty()).then(|| Ask {
-            cost: costs.requests(&Method::GET).unwrap_or(1),
-            units: costs.units(&Method::GET),
-            ..Ask::default()
-        })
-    }
-
-    /// Returns the rule of a host's key.
-    pub(crate) fn rule(&self, key: &Key) -> Option<&Rule> {
-        let ruling = self.book.as_ref()?.of_key(key)?;
-        Some(ruling.rule)
-    }
-
-    /// Returns whether a rule about answers reads bodies.
-    pub(crate) fn reads_bodies(&self) -> bool {
-        let book = self.book.as_ref();
-        book.is_some_and(|book| book.first_with(Rule::reads_bodies).is_some())
-    }
-
-    /// Returns the rule of a page.
-    pub(crate) fn rule_of(&self, url: &Url) -> Option<&Rule> {
-        let key = Key::of_url(url).ok()?;
-        let ruling = self.book.as_ref()?.of_url(url, &key)?;
-        Some(ruling.rule)
-    }
-
-    /// Holds `key` for a rule.
-    pub(crate) fn hold(&self, key: &Key, length: Duration, reason: HoldReason) {
-        let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
-        // If there is no room for the key, it has no request to hold.
-        let _ = limiter.hold(key, length, reason);
     }
 
     fn refused(&self, refusal: Refusal) -> Refused {
@@ -573,27 +535,6 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
         .build()
         .map_err(|why| Wrong(format!("--coordinator: {why}")))?;
     Ok(limiter)
-}
-
-/// Reads the rules of `--policy`.
-fn rules(file: &Path) -> Result<RuleBook, Wrong> {
-    let book = crate::policy::read(file)?;
-    match book.with_path() {
-        Some((line, pattern)) => Err(Wrong(format!(
-            "{}:{line}: `{pattern}` has a path, which `fetch` does not support; use a host, or \
-             `politely serve`",
-            file.display()
-        ))),
-        None => match book.first_with(|rule| !rule.share.is_empty()) {
-            Some(rule) => Err(Wrong(format!(
-                "{}:{}: `share` divides a key between workers, and `fetch` is one; remove it, or \
-                 use `politely serve`",
-                file.display(),
-                rule.line
-            ))),
-            None => Ok(book),
-        },
-    }
 }
 
 /// Returns the profile's settings, overridden by the operator's numbers.

@@ -10,7 +10,7 @@
 //!
 //! The files beside them connect the rooms: `engine` has the workers and the state that they share,
 //! `worker` sends one request, `retry` decides what follows a request that failed, `limits` asks
-//! for permits, and `robots` obeys each origin's robots.txt.
+//! for permits, `rules` applies a policy, and `robots` obeys robots.txt of each origin.
 
 mod engine;
 mod frontier;
@@ -19,6 +19,7 @@ mod limits;
 mod report;
 mod retry;
 mod robots;
+mod rules;
 mod state;
 mod transport;
 mod worker;

@@ -216,13 +216,8 @@ impl Pace {
         true
     }
 
-    /// Takes `cost` tokens, even into debt, for a departure at `start`.
-    pub(crate) fn leave(&mut self, start: Timestamp, cost: f64) {
-        self.take(start, cost);
-    }
-
     #[inline(always)]
-    fn take(&mut self, start: Timestamp, cost: f64) {
+    pub(crate) fn take(&mut self, start: Timestamp, cost: f64) {
         self.tokens -= cost;
         self.newest = start;
     }

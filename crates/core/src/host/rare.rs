@@ -112,7 +112,7 @@ pub(super) struct Rare {
     /// Whether a rule of a policy declared them, and no operator. Serialised with them.
     #[serde(skip)]
     pub(super) is_by_rule: bool,
-    /// Whether the key learns, and its gaps, if a rule of a policy says so. Serialised like `pause`.
+    /// Whether the key learns, and its gaps, if a rule says so. Serialised like `pause`.
     #[serde(skip)]
     pub(super) rule: Option<RuleState>,
     /// Failures of single URLs, since the first report of one. Serialised like `pause`.

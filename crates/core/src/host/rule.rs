@@ -199,7 +199,7 @@ impl Host {
             let reason = Reason::Pace;
             return Err(Wait { at, reason });
         }
-        self.pace.leave(start, f64::from(ask.cost.max(1)));
+        self.pace.take(start, f64::from(ask.cost.max(1)));
         Ok(start)
     }
 

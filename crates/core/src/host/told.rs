@@ -2,7 +2,8 @@
 //!
 //! Each is a budget until its reset, beside the declared ones, so the smaller remainder counts. The
 //! next answer that states the same unit replaces it: a server that contradicts itself is believed
-//! at its last word. Quotas of requests pace the law and hold the key (`control/discover/quota.rs`).
+//! at its last word. Quotas of requests pace the law and hold the key
+//! (`control/discover/quota.rs`).
 
 use serde::{Deserialize, Serialize};
 

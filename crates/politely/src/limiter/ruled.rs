@@ -73,7 +73,7 @@ impl Builder {
     /// Sets the rules of limits.
     ///
     /// The tower layer and the reqwest middleware apply a rule whole: its account, costs and rules
-    /// about answers. [`Limiter::acquire`] knows only keys, so rules about paths do not apply there.
+    /// about answers. [`Limiter::acquire`] knows only keys, so paths do not apply there.
     ///
     /// ```
     /// # #[cfg(feature = "policy")] {

@@ -20,8 +20,8 @@ pub(super) async fn policy(State(api): State<Api>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/toml")], text)
 }
 
-/// Replaces the policy: TOML, which is also written to the file of `--policy`, and to the engine for
-/// all coordinators. 200: it is in force here, and at the other coordinators within seconds.
+/// Replaces the policy: TOML, which is also written to the file of `--policy`, and to the engine
+/// for all coordinators. 200: it is in force here, and at the other coordinators within seconds.
 /// Otherwise the policy before stays.
 #[utoipa::path(put, path = "/api/v1/policy", request_body(content = String, content_type = "application/toml"), responses(
     (status = 200, body = PolicyBody),
