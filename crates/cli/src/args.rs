@@ -281,6 +281,9 @@ pub(crate) struct ServeArgs {
     /// Take rules of limits from FILE (docs/reference/policy.md); SIGHUP reads it again
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Send events to the webhooks in FILE (docs/reference/coordinator.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) webhooks: Option<PathBuf>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
