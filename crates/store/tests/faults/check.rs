@@ -32,8 +32,8 @@ impl Books {
         wrongs
     }
 
-    /// P12. No two sessions have the same fencing number on a key. Without a loss, and without a step
-    /// of the clock, no more sessions hold a key than may.
+    /// P12. No two sessions have the same fencing number on a key. Without a loss, and without a
+    /// step of the clock, no more sessions hold a key than may.
     fn locks(&self, plan: &Plan) -> Option<String> {
         let is_twice = |(at, seen): &(usize, &Fenced)| {
             let mut before = self.fencing[..*at].iter();
