@@ -185,7 +185,7 @@ async fn metadata_is_kept_shown_and_removed_at_all_coordinators() {
     let (status, said) = patch(&many.to_string()).await;
     assert_eq!(
         (status.as_u16(), &said["field"]),
-        (400, &json!("metadata")),
+        (422, &json!("metadata")),
         "{said}"
     );
     one.end().await;
