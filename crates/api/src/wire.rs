@@ -66,8 +66,8 @@ mod whole;
 
 pub use admin::{
     Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, FleetStats,
-    InForce, KeyDetail, KeyPatch, LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy,
-    StatsQuery, WorkerStats,
+    InForce, KeyDetail, KeyPatch, LawInForce, Learned, Metadata, NumberInForce, Outstanding, Point,
+    SetBy, StatsQuery, WorkerStats,
 };
 pub use answers::{AnswerCounts, AnswersQuery};
 pub use audit::{AuditChange, AuditPage, AuditQuery};
@@ -99,7 +99,7 @@ pub use sessions::{
     SessionClosed, SessionState,
 };
 pub use table::{KeyPage, KeyRow, KeyState, KeysQuery, Minutes, Need, NeedCounts, SortBy};
-pub use usage::{UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow};
+pub use usage::{NoUsageStep, UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow, UsageStep};
 
 /// Maximum number of items in one call.
 pub const ITEMS_MAX: usize = 4096;

@@ -312,6 +312,9 @@ pub(crate) struct ServeArgs {
     /// it again; with --store, all coordinators follow it
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Send events to the webhooks in FILE (docs/reference/coordinator.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) webhooks: Option<PathBuf>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,

@@ -41,6 +41,7 @@ mod target;
 mod token;
 mod top;
 mod units;
+mod webhooks;
 mod worker_args;
 
 use clap::Parser;

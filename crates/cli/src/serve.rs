@@ -1,6 +1,7 @@
 //! `politely serve`: the coordinator, from `politely-server`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::key::KeyKind;
@@ -15,7 +16,7 @@ use crate::args::{ServeArgs, ServedKey};
 use crate::away::Away;
 use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
-use crate::{engine, log, service_manager, token};
+use crate::{engine, log, service_manager, token, webhooks};
 
 /// Time between two checks whether the engine answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -46,7 +47,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             let kept = dir.map(open).transpose()?;
             let away = args.store_away.into();
             let coordinator = Coordinator::shared(settings, engine, away, kept);
-            coordinator.map(|coordinator| coordinator.share_config(config))
+            let share = |it: Coordinator| it.share_config(Arc::clone(&config)).share_log(config);
+            coordinator.map(share)
         }
         (None, None) => Coordinator::new(settings),
         (None, Some(dir)) => {
@@ -59,6 +61,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let loaded = coordinator.load_policy(file);
         loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
     }
+    let coordinator = match &args.webhooks {
+        Some(file) => coordinator.call_webhooks(webhooks::read(file)?),
+        None => coordinator,
+    };
     let ruled = coordinator.clone();
     options.frontier = frontier(args, key, &coordinator)?;
     let secure = options.certificate.is_some();

@@ -24,7 +24,10 @@
 //! | `store/` | the state that survives a kill |
 //! | `page/` | the dashboard |
 //! | `serve.rs`, `serve/` | connections: listening, TLS, caps, shutdown |
+//! | `fleet_log/` | the log that the coordinators of a fleet share: events, and counts of the audit |
+//! | `usage.rs` | the audit: what workers did |
 //! | `audit.rs` | the log of changes |
+//! | `webhook.rs` | signed requests to URLs of the operator, for some kinds of events |
 //! | `tokens.rs` | tokens and their roles |
 //! | `private.rs` | files that only their owner can read |
 //! | `tally.rs`, `often.rs` | caps per caller; log lines with a count |
@@ -37,6 +40,7 @@
 mod api;
 mod audit;
 mod coordinator;
+mod fleet_log;
 mod frontier;
 mod often;
 mod page;
@@ -48,9 +52,11 @@ mod tokens;
 mod unread;
 mod usage;
 mod watch;
+mod webhook;
 
 pub use coordinator::{Coordinator, PolicyRefused, Settings, StartError};
 pub use frontier::{FrontierOpenError, FrontierService};
 pub use politely_frontier::{Settings as FrontierSettings, Spacing};
 pub use serve::{Caps, Certificate, Options, Reload, ServeError, Server};
 pub use tokens::{Role, Token, Tokens};
+pub use webhook::{Webhook, WebhookError};

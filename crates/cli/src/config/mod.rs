@@ -463,7 +463,7 @@ pub(crate) fn parse(text: &str) -> Result<Knobs, (usize, String)> {
 
 /// Returns a parser's error as one line. For an unknown key it names the nearest known key instead
 /// of all keys.
-fn in_one_line(message: &str) -> String {
+pub(crate) fn in_one_line(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown field")
         && let Some(key) = quoted.next()

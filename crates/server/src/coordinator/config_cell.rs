@@ -29,7 +29,7 @@ use super::policy_cell::POLICY_CELL;
 const CELL: &str = "politely:config";
 const LAYOUT: u8 = 2;
 /// The lifetime of the cell: a hundred years, so that it never expires in practice.
-const KEEP: Duration = Duration::from_hours(24 * 366 * 100);
+pub(super) const KEEP: Duration = Duration::from_hours(24 * 366 * 100);
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// The time for a call of the engine. After that it counts as failed.
 const CALL: Duration = Duration::from_secs(1);

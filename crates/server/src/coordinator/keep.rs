@@ -18,8 +18,8 @@ use super::config_changes::Changes;
 use super::names::Number;
 use super::operate::NotSet;
 use super::permits::Out;
-use super::sessions;
 use super::{Coordinator, Settings, StartError};
+use super::{metadata, sessions};
 use crate::store::{Granted, KeepError, Kept, Store};
 use crate::watch::Worker;
 
@@ -153,6 +153,9 @@ impl Coordinator {
                     self.resume_session(id, owner);
                 }
                 return;
+            }
+            if name.starts_with(metadata::ROW) {
+                return self.resume_metadata(name, state);
             }
             let resumed = Key::parse(name).ok().and_then(|key| {
                 let resumed = limiter.resume(&key, Some(state), newest(name)).ok();

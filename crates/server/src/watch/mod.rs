@@ -15,7 +15,7 @@ mod table;
 mod workers;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -41,6 +41,8 @@ use table::{Table, TableMetrics};
 pub(crate) use workers::{SEPARATOR, Worker, Workers};
 
 use crate::coordinator::ms_up;
+use crate::fleet_log::Outbox;
+use crate::webhook::Webhooks;
 
 /// The window over which rates are measured.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -53,6 +55,9 @@ pub(crate) struct Watch {
     outcomes: Outcomes,
     pub(crate) answers: Answers,
     events: Arc<EventLog>,
+    /// Where events go in a fleet, whose log numbers them.
+    outbox: OnceLock<Arc<Outbox>>,
+    webhooks: OnceLock<Webhooks>,
     /// Times with the permits and refusals until then, for about one window.
     totals: Mutex<VecDeque<(Timestamp, u64, u64)>>,
 }
@@ -67,6 +72,8 @@ impl Watch {
             outcomes: Outcomes::default(),
             answers: Answers::default(),
             events: Arc::default(),
+            outbox: OnceLock::new(),
+            webhooks: OnceLock::new(),
             totals: Mutex::default(),
         }
     }
@@ -231,7 +238,23 @@ impl Watch {
         (per_s(first.1, last.1), per_s(first.2, last.2))
     }
 
+    /// Sends events to the log of a fleet from now on.
+    pub(crate) fn share_events(&self, outbox: Arc<Outbox>) {
+        let _ = self.outbox.set(outbox);
+    }
+
+    /// Sends events to webhooks from now on.
+    pub(crate) fn set_webhooks(&self, webhooks: Webhooks) {
+        let _ = self.webhooks.set(webhooks);
+    }
+
     fn tell(&self, event: Event) {
-        self.events.push(event);
+        if let Some(webhooks) = self.webhooks.get() {
+            webhooks.put(&event);
+        }
+        match self.outbox.get() {
+            Some(outbox) => outbox.put_event(event),
+            None => self.events.push(event),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The callers of one process that wait for a key.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::arrival::Arrival;
@@ -82,6 +83,18 @@ impl WaitQueue {
 
     pub(super) fn pop_first(&mut self) {
         self.waiters.pop_first();
+    }
+
+    /// Removes the first caller if it asked for the same as `ask` and may start `ahead` of now.
+    /// Returns its ticket.
+    pub(super) fn pop_first_of(&mut self, ask: Ask, ahead: Duration) -> Option<Ticket> {
+        let ((_, ticket), Waiter { ask: theirs, .. }) = self.first()?;
+        let horizon = theirs.horizon;
+        let is_same = theirs == Ask { horizon, ..ask };
+        (is_same && ahead <= horizon).then(|| {
+            self.pop_first();
+            ticket
+        })
     }
 
     /// Empties the queue and returns the tickets.

@@ -374,11 +374,11 @@ impl Inner {
         directions
     }
 
-    /// Cancels a grant that no caller took.
-    fn give_back(&self, key: &Key, grant: &Grant) {
-        for event in Event::cancelled(grant.lease, grant.slots, grant.unused) {
-            self.apply(key, event);
-        }
+    /// Gives a grant that no caller took to the next caller, or cancels it.
+    fn give_back(&self, key: &Key, grant: Grant) {
+        let now = self.clock.now();
+        self.state.lock().node.give_back(key, grant, now);
+        self.wake.notify_one();
     }
 
     fn close(&self) {

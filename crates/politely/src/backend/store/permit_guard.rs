@@ -15,7 +15,8 @@ use smallvec::SmallVec;
 use super::Inner;
 use crate::permit::{Departure, Permit, PermitGuard};
 
-/// A permit of one or more shared keys. Dropping it without a report cancels the permit.
+/// A permit of one or more shared keys. Dropping it without a report cancels the permit, or gives
+/// it to the next caller if no caller has seen it.
 pub(super) struct StoreGuard {
     inner: Arc<Inner>,
     /// One lease per key. The outcome is reported to the first key.
@@ -23,6 +24,8 @@ pub(super) struct StoreGuard {
     departure: Departure,
     lasts: Duration,
     pub(super) valid_until: Timestamp,
+    /// The grant of the only key, until the caller has seen the permit.
+    unseen: Option<Grant>,
     /// The number of body bytes so far, if the head was reported.
     body: Option<u64>,
 }
@@ -41,9 +44,11 @@ impl StoreGuard {
             departure: Departure::new(grant.start, grant.rate, grant.slots, grant.unused),
             lasts: grant.lasts,
             valid_until: grant.valid_until,
+            unseen: None,
             body: None,
         };
         guard.add(key, grant);
+        guard.unseen = Some(grant.clone());
         guard
     }
 
@@ -55,6 +60,7 @@ impl StoreGuard {
             departure: Departure::new(inner.clock.now(), f64::INFINITY, 1, Ask::default().unused()),
             lasts,
             valid_until: Timestamp::NEVER,
+            unseen: None,
             body: None,
         }
     }
@@ -62,6 +68,7 @@ impl StoreGuard {
     /// Adds the grant of another key to the same request.
     pub(super) fn add(&mut self, key: &Key, grant: &Grant) {
         let until = grant.start + grant.lasts;
+        self.unseen = None;
         self.departure.start = self.departure.start.max(grant.start);
         self.departure.has_waited |= grant.has_waited;
         self.lasts = self.lasts.min(grant.lasts);
@@ -88,7 +95,8 @@ impl StoreGuard {
         self.departure.start
     }
 
-    pub(super) fn into_permit(self) -> Permit {
+    pub(super) fn into_permit(mut self) -> Permit {
+        self.unseen = None;
         let departure = self.departure;
         Permit::guarded(Box::new(self), departure)
     }
@@ -186,6 +194,7 @@ impl PermitGuard for StoreGuard {
                 departure,
                 lasts: self.lasts,
                 valid_until: self.valid_until + later,
+                unseen: None,
                 body: None,
             })
         };
@@ -209,6 +218,9 @@ impl StoreGuard {
 
 impl Drop for StoreGuard {
     fn drop(&mut self) {
+        if let (Some(grant), [part]) = (self.unseen.take(), &self.parts[..]) {
+            return self.inner.give_back(&part.key, grant);
+        }
         for part in &self.parts {
             let Departure { slots, sent, .. } = self.departure;
             for (lease, unused) in self.departure.unused().of_run(*part.lease.id(), slots) {
