@@ -81,7 +81,7 @@ impl Node {
         let is_fresh = 2 * grant.valid_until.since(local) >= length;
         let replica = self.table.get_mut(id).filter(|_| is_fresh);
         let ahead = grant.start.since(local);
-        let next = replica.and_then(|replica| replica.pop_caller_of(grant.ask, ahead));
+        let next = replica.and_then(|replica| replica.pop_caller_of(&grant.ask, ahead));
         if let Some((ticket, has_waited)) = next {
             self.context.counts.passed_on += u64::from(grant.slots);
             let result = Ok(Grant {
@@ -156,7 +156,7 @@ impl Node {
             rate: grant.rate,
             lasts: safe_length(self.context.config.lease).saturating_sub(late),
             unused: grant.unused,
-            ask: pending.waiter.ask,
+            ask: pending.waiter.ask.clone(),
             has_waited: pending.has_waited,
         };
         let reply = Reply {

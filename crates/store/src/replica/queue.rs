@@ -87,10 +87,10 @@ impl WaitQueue {
 
     /// Removes the first caller if it asked for the same as `ask` and may start `ahead` of now.
     /// Returns its ticket.
-    pub(super) fn pop_first_of(&mut self, ask: Ask, ahead: Duration) -> Option<Ticket> {
+    pub(super) fn pop_first_of(&mut self, ask: &Ask, ahead: Duration) -> Option<Ticket> {
         let ((_, ticket), Waiter { ask: theirs, .. }) = self.first()?;
         let horizon = theirs.horizon;
-        let is_same = theirs == Ask { horizon, ..ask };
+        let is_same = theirs == Ask { horizon, ..ask.clone() };
         (is_same && ahead <= horizon).then(|| {
             self.pop_first();
             ticket
