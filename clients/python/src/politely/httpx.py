@@ -33,10 +33,10 @@ from weakref import finalize
 
 import httpx
 
-from politely.aio import AsyncCoordinator, AsyncPermit
+from politely.aio import AsyncClient, AsyncPermit
 from politely.attempts import Attempts
 from politely.bodies import Next, Outcome
-from politely.coordinator import Coordinator, Permit
+from politely.coordinator import Client, Permit
 from politely.errors import LeaseLost, PolitelyError
 from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
 from politely.routes import AsyncRoutes, Routes, guard
@@ -46,7 +46,7 @@ log = logging.getLogger("politely")
 
 
 class PoliteTransport(httpx.BaseTransport):
-    """A transport that wraps another. ``asked`` as in `Coordinator.acquire`.
+    """A transport that wraps another. ``asked`` as in `Client.acquire`.
 
     The default is httpx's own transport, with the proxies of the environment (HTTP_PROXY,
     HTTPS_PROXY, ALL_PROXY, NO_PROXY). Further arguments of
@@ -57,7 +57,7 @@ class PoliteTransport(httpx.BaseTransport):
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: Client,
         transport: httpx.BaseTransport | None = None,
         **asked: Any,
     ) -> None:
@@ -122,7 +122,7 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
 
     def __init__(
         self,
-        coordinator: AsyncCoordinator,
+        coordinator: AsyncClient,
         transport: httpx.AsyncBaseTransport | None = None,
         **asked: Any,
     ) -> None:

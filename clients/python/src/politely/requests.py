@@ -31,7 +31,7 @@ from urllib3.util import Timeout
 
 from politely.attempts import Attempts
 from politely.bodies import Next
-from politely.coordinator import Coordinator, Permit
+from politely.coordinator import Client, Permit
 from politely.errors import PolitelyError
 from politely.targets import Targets, partial
 
@@ -42,10 +42,10 @@ Seconds: TypeAlias = "None | float | tuple[float, float] | tuple[float, None] | 
 
 class PoliteAdapter(HTTPAdapter):
     """An adapter that acquires a permit before every attempt. ``asked`` as in
-    `Coordinator.acquire`.
+    `Client.acquire`.
     """
 
-    def __init__(self, coordinator: Coordinator, **asked: Any) -> None:
+    def __init__(self, coordinator: Client, **asked: Any) -> None:
         super().__init__()
         self._coordinator = coordinator
         self._asked = asked
