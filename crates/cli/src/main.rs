@@ -20,6 +20,7 @@ mod keys;
 mod lock;
 mod log;
 mod manual;
+mod otlp;
 mod policy;
 mod serve;
 mod service_manager;

@@ -10,6 +10,7 @@
 //! | `robots` | obeys each origin's robots.txt |
 //! | `output`, `journal`, `sent`, `recover`, `store`, `save` | write results and stored state |
 //! | `progress`, `summary`, `talk`, `failures` | tell the user about the run |
+//! | `trace` | sends spans and numbers to a collector |
 
 mod body;
 mod client;
@@ -36,6 +37,7 @@ mod spool;
 mod store;
 mod summary;
 mod talk;
+mod trace;
 mod unexpected;
 mod ways;
 mod worker;
@@ -45,6 +47,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use politely_otlp::Collector;
 
 use crate::args::FetchArgs;
 use crate::config::{Settings, SummaryForm};
@@ -72,7 +76,12 @@ pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
         crate::log::say("hint: a list of URLs goes to --input FILE");
     }
     let sources = Sources::open(&args.urls, args.input.as_deref())?;
-    Ok(fetch(settings, sources, Names::default())?.exit)
+    let collector = args.otlp.collector()?;
+    let fetched = fetch(settings, sources, Names::default(), collector.clone())?;
+    if let Some(collector) = collector {
+        collector.close();
+    }
+    Ok(fetched.exit)
 }
 
 /// The result of a run.
@@ -99,6 +108,7 @@ pub(crate) fn fetch(
     settings: Settings,
     mut sources: Sources,
     names: Names,
+    collector: Option<Collector>,
 ) -> Result<Fetched, Wrong> {
     let resumable = settings
         .state
@@ -112,7 +122,7 @@ pub(crate) fn fetch(
         }
         sources = Sources::open(&["-".to_owned()], None)?;
     }
-    let limits = limits::Limits::new(&settings)?;
+    let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;
     if let Some(dir) = &settings.save {
         make_folder(dir)?;
