@@ -26,10 +26,11 @@ struct Sample {
 impl Samples {
     fn add(&self, key: &Key) -> Arc<AtomicU64> {
         let value = Arc::new(AtomicU64::new(0));
-        let (key, value) = (key.clone(), value);
-        let copy = Arc::clone(&value);
-        self.0.lock().push(Sample { key, value });
-        copy
+        self.0.lock().push(Sample {
+            key: key.clone(),
+            value: Arc::clone(&value),
+        });
+        value
     }
 }
 

@@ -56,7 +56,7 @@ fn has_all(state: &Path, folder: &Path, version: &str) {
         json!(4.0),
         "{version}: {config}"
     );
-    // The host refused with a Retry-After of 300 days.
+    // The host refused one of six requests.
     let held = get(&mut http, "/api/v1/keys/learned.example");
     assert!(held["refused"].as_u64() >= Some(1), "{version}: {held}");
     let stats = get(&mut http, "/api/v1/keys?prefix=learned");
