@@ -11,7 +11,7 @@ import openai
 import pytest
 from conftest import Running
 
-from politely import Coordinator, usage
+from politely import Client, usage
 from politely.httpx2 import PoliteTransport
 
 QUESTION = [{"role": "user", "content": "How long is a piece of string?"}]
@@ -69,7 +69,7 @@ def test_the_openai_sdk_keeps_a_played_providers_limits(serve, play):
     provider = play("openai")
     coordinator = serve("--profile", "api", "--law", "fixed", "--rate", "1000",
                         "--in-flight", "64", "--policy", str(provider.policy))
-    with Coordinator(coordinator.url, client="w1") as client:
+    with Client(coordinator.url, client="w1") as client:
         transport = PoliteTransport(client, cost=estimated(["tokens"]), used=usage.openai)
         with httpx2.Client(transport=transport) as http:
             llm = openai.OpenAI(
@@ -94,7 +94,7 @@ def test_the_anthropic_sdk_keeps_a_played_providers_limits(serve, play):
     provider = play("anthropic")
     coordinator = serve("--profile", "api", "--law", "fixed", "--rate", "1000",
                         "--in-flight", "64", "--policy", str(provider.policy))
-    with Coordinator(coordinator.url, client="w1") as client:
+    with Client(coordinator.url, client="w1") as client:
         units = ["input_tokens", "output_tokens"]
         transport = PoliteTransport(client, cost=estimated(units), used=usage.anthropic)
         with httpx2.Client(transport=transport) as http:

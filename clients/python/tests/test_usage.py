@@ -7,7 +7,7 @@ import pytest
 import requests
 from fake import Fake
 
-from politely import Coordinator, usage
+from politely import Client, usage
 from politely.httpx import PoliteTransport
 from politely.requests import PoliteAdapter
 from test_transports import URL, both, client, fetch_async
@@ -81,12 +81,12 @@ def test_httpx_estimates_and_settles(fetch):
     if fetch is fetch_async:
         import asyncio
 
-        from politely import AsyncCoordinator
+        from politely import AsyncClient
         from politely.httpx import AsyncPoliteTransport
 
         async def main():
             mock = httpx.MockTransport(fake)
-            async with AsyncCoordinator("http://fake", client="w1", transport=mock) as coordinator:
+            async with AsyncClient("http://fake", client="w1", transport=mock) as coordinator:
                 inner = httpx.MockTransport(provider)
                 transport = AsyncPoliteTransport(coordinator, inner, **asked)
                 async with httpx.AsyncClient(transport=transport) as http:
@@ -117,7 +117,7 @@ def test_a_reader_that_fails_loses_no_page():
 
 def test_requests_estimates_and_settles(monkeypatch):
     fake = Fake()
-    coordinator = Coordinator("http://fake", client="w1", transport=httpx.MockTransport(fake))
+    coordinator = Client("http://fake", client="w1", transport=httpx.MockTransport(fake))
 
     def send(self, request, *_args, **_more):
         response = requests.Response()

@@ -9,6 +9,7 @@ use politely::DeclaredLimits;
 
 use crate::config::{Knobs, LawName, Profile, StoreAway};
 use crate::log::Form;
+use crate::otlp::OtlpArgs;
 use crate::units::{RateText, Span, number, whole};
 pub(crate) use crate::worker_args::{AuditArgs, AuditBy, KeysArgs, KeysCommand, LockArgs};
 
@@ -333,6 +334,8 @@ pub(crate) struct ServeArgs {
     /// Form of the messages on standard error
     #[arg(long, value_enum, value_name = "FORM", default_value_t)]
     pub(crate) log: Form,
+    #[command(flatten)]
+    pub(crate) otlp: OtlpArgs,
 }
 
 /// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each key waits.
@@ -431,6 +434,8 @@ pub(crate) struct FetchArgs {
     /// Form of the messages on standard error
     #[arg(long, value_enum, value_name = "FORM", default_value_t)]
     pub(crate) log: Form,
+    #[command(flatten)]
+    pub(crate) otlp: OtlpArgs,
     #[command(flatten)]
     pub(crate) knobs: Knobs,
 }

@@ -30,6 +30,7 @@ mod keys;
 mod lock;
 mod log;
 mod manual;
+mod otlp;
 mod policy;
 mod presets;
 mod serve;

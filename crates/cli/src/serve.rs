@@ -31,7 +31,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         frontier: None,
         grpc: args.grpc,
         commit: crate::build::COMMIT,
+        collector: args.otlp.collector()?,
     };
+    let collector = options.collector.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     options.frontier = frontier(args, key, &coordinator)?;
     let secure = options.certificate.is_some();
     let limiter = coordinator.limiter().clone();
-    runtime.block_on(async {
+    let exit = runtime.block_on(async {
         // This runs before the first permit if the engine answers, else as soon as it answers.
         let _ = coordinator.refresh_config().await;
         let server = Server::bind(coordinator, options).await;
@@ -103,7 +105,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             "error: not all could be saved: what was learned or granted last may be forgotten",
         );
         Ok(Exit::SomeFailed)
-    })
+    });
+    if let Some(collector) = collector {
+        collector.close();
+    }
+    exit
 }
 
 /// Reports when the engine has trouble, and when the trouble is over.

@@ -27,8 +27,8 @@
 //! | [`Limiter::acquire`] | | your own client: wait, send, report |
 //! | [`Limiter::try_acquire`] | | your own scheduler: ask, and turn to another host meanwhile |
 //! | [`layer::PoliteLayer`] | `tower` | a tower service from `http::Request` to `http::Response` |
-//! | [`reqwest::PoliteMiddleware`] | `reqwest` | your own reqwest client |
-//! | [`mod@reqwest`]`::client` | `reqwest` | a ready reqwest client; redirects are paced too |
+//! | [`middleware::PoliteMiddleware`] | `reqwest` | your own reqwest client |
+//! | [`middleware::client`] | `reqwest` | a ready reqwest client; redirects are paced too |
 //!
 //! Processes and machines can share keys, and everything above works the same:
 //!
@@ -40,6 +40,11 @@
 //! Further features:
 //!
 //! - `robots` (on by default) reads robots.txt.
+//! - `url` (part of the features that read URLs) makes keys of all spellings of hosts, and of
+//!   registrable domains. Without it, keys are made of plain ASCII hosts and addresses.
+//! - `calendar` (on by default) declares limits per day, week or month of a time zone.
+//! - `metrics` (on by default) sends numbers to a recorder, and `quanta` (on by default) reads the
+//!   time faster.
 //! - `coding` (part of `reqwest` and `robots`) decodes content codings ([`mod@coding`]).
 //!
 //! The bodies of the coordinator's API are in the crate `politely-api`.
@@ -50,7 +55,7 @@
 //! Three interfaces show what a limiter does:
 //!
 //! - [`Limiter::explain`] returns why a key waits.
-//! - [`Stats::emit`] sends numbers to a `metrics` recorder.
+//! - `Stats::emit` sends numbers to a `metrics` recorder.
 //! - `tracing` has a span `politely.request` per attempt (`key`, `attempt`, `waited_ms`, `status`,
 //!   `signal`). It has debug events for holds, congestion events and requests given up.
 //!
@@ -91,6 +96,7 @@ mod locks;
 mod permit;
 #[cfg(feature = "policy")]
 pub mod policy;
+mod recorder;
 #[cfg(feature = "robots")]
 pub mod robots;
 mod snapshot;
@@ -109,9 +115,10 @@ pub use self::http::attempts;
 pub use self::http::coding;
 #[cfg(feature = "tower")]
 pub use self::http::layer;
-pub use self::http::redirect;
 #[cfg(feature = "reqwest")]
-pub use self::http::reqwest;
+pub use self::http::middleware;
+#[cfg(feature = "url")]
+pub use self::http::redirect;
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
 pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};

@@ -27,7 +27,7 @@ log = logging.getLogger("politely")
 T = TypeVar("T")
 
 
-class Coordinator:
+class Client:
     """A client of `politely serve`: acquires a permit before each request and reports its outcome.
 
     It may be shared between threads, and with forked processes.
@@ -197,7 +197,7 @@ class Coordinator:
         """Closes the connections. Unreported permits end with their leases."""
         self._connections().close()
 
-    def __enter__(self) -> Coordinator:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -260,7 +260,7 @@ class Permit:
     An exception from the request is reported as evidence about the host.
     """
 
-    def __init__(self, coordinator: Coordinator, state: PermitState) -> None:
+    def __init__(self, coordinator: Client, state: PermitState) -> None:
         self._coordinator = coordinator
         self.state = state
         self.attempts: Attempts | None = None

@@ -33,10 +33,10 @@ from weakref import finalize
 
 import httpx
 
-from politely.aio import AsyncCoordinator, AsyncPermit
+from politely.aio import AsyncClient, AsyncPermit
 from politely.attempts import Attempts
 from politely.bodies import Next, Outcome
-from politely.coordinator import Coordinator, Permit
+from politely.coordinator import Client, Permit
 from politely.errors import LeaseLost, PolitelyError
 from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
 from politely.routes import AsyncRoutes, Routes, guard
@@ -47,7 +47,7 @@ log = logging.getLogger("politely")
 
 
 class PoliteTransport(httpx.BaseTransport):
-    """A transport that wraps another. ``asked`` as in `Coordinator.acquire`.
+    """A transport that wraps another. ``asked`` as in `Client.acquire`.
 
     ``cost`` may be a callable that estimates the cost of an ``httpx.Request``. ``used`` is a
     callable that reads the amounts that a request used from the bytes of its body, such as
@@ -62,7 +62,7 @@ class PoliteTransport(httpx.BaseTransport):
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: Client,
         transport: httpx.BaseTransport | None = None,
         *,
         used: Used | None = None,
@@ -131,7 +131,7 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
 
     def __init__(
         self,
-        coordinator: AsyncCoordinator,
+        coordinator: AsyncClient,
         transport: httpx.AsyncBaseTransport | None = None,
         *,
         used: Used | None = None,

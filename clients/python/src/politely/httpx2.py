@@ -19,8 +19,8 @@ import httpx
 import httpx2
 
 from politely import httpx as polite
-from politely.aio import AsyncCoordinator
-from politely.coordinator import Coordinator
+from politely.aio import AsyncClient
+from politely.coordinator import Client
 
 __all__ = ["AsyncPoliteTransport", "PoliteTransport"]
 
@@ -30,7 +30,7 @@ class PoliteTransport(httpx2.BaseTransport):
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: Client,
         transport: httpx2.BaseTransport | None = None,
         **asked: Any,
     ) -> None:
@@ -59,7 +59,7 @@ class AsyncPoliteTransport(httpx2.AsyncBaseTransport):
 
     def __init__(
         self,
-        coordinator: AsyncCoordinator,
+        coordinator: AsyncClient,
         transport: httpx2.AsyncBaseTransport | None = None,
         **asked: Any,
     ) -> None:

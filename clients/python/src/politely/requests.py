@@ -31,7 +31,7 @@ from urllib3.util import Timeout
 
 from politely.attempts import Attempts
 from politely.bodies import Next
-from politely.coordinator import Coordinator, Permit
+from politely.coordinator import Client, Permit
 from politely.errors import PolitelyError
 from politely.targets import Targets, partial
 from politely.units import BODY_USED_MAX, Used, asked_for
@@ -43,7 +43,7 @@ Seconds: TypeAlias = "None | float | tuple[float, float] | tuple[float, None] | 
 
 class PoliteAdapter(HTTPAdapter):
     """An adapter that acquires a permit before every attempt. ``asked`` as in
-    `Coordinator.acquire`.
+    `Client.acquire`.
 
     ``cost`` may be a callable that estimates the cost of a ``requests.PreparedRequest``. ``used``
     is a callable that reads the amounts that a request used from the bytes of its body, such as
@@ -51,7 +51,7 @@ class PoliteAdapter(HTTPAdapter):
     """
 
     def __init__(
-        self, coordinator: Coordinator, *, used: Used | None = None, **asked: Any
+        self, coordinator: Client, *, used: Used | None = None, **asked: Any
     ) -> None:
         super().__init__()
         self._coordinator = coordinator

@@ -16,10 +16,12 @@ use politely::{
     Ask, Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report,
     Signal, Turn,
 };
+use politely_otlp::Collector;
 use url::Url;
 
 use super::frontier::{KeySet, Lane, Refused};
 use super::rules::read;
+use super::trace::Trace;
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
@@ -52,6 +54,7 @@ pub(crate) struct Limits {
     has_declared: bool,
     /// The rules of `--policy`.
     pub(super) book: Option<RuleBook>,
+    trace: Trace,
 }
 
 /// The permits of one request.
@@ -135,7 +138,14 @@ impl Limits {
             rate_start: start.rate,
             has_declared: !settings.declared.is_empty() || book.is_some(),
             book,
+            trace: Trace::default(),
         })
+    }
+
+    /// Sends spans of the acquires to `collector`.
+    pub(crate) fn traced_by(mut self, collector: Option<Collector>) -> Self {
+        self.trace = Trace::new(collector, &self.limiter);
+        self
     }
 
     /// Returns the maximum of requests in flight per host.
@@ -215,6 +225,7 @@ impl Limits {
         let turn = self.turn.load(Ordering::Relaxed) % ways;
         let leave = |(permit, own), egress, keys: &KeySet| {
             self.turn.store(egress + 1, Ordering::Relaxed);
+            self.trace.granted(lane, &keys[0], self.now());
             let own_keys = &keys[self.fleet_keys(keys)..];
             Ok(Leave {
                 permit,
@@ -230,7 +241,7 @@ impl Limits {
         if let [keys] = self.keys_now(lane) {
             return match self.ask(keys) {
                 Ok(permits) => leave(permits, turn, keys),
-                Err(refusal) => Err(self.refused(refusal)),
+                Err(refusal) => Err(self.refused(lane, refusal)),
             };
         }
         // This asks the egress that is next in turn, and then the others.
@@ -246,7 +257,7 @@ impl Limits {
             }
         }
         Err(soonest.map_or(Refused::At(Timestamp::NEVER), |refusal| {
-            self.refused(refusal)
+            self.refused(lane, refusal)
         }))
     }
 
@@ -285,7 +296,8 @@ impl Limits {
         1 + usize::from(keys.get(1).is_some_and(|key| self.is_account(key)))
     }
 
-    fn refused(&self, refusal: Refusal) -> Refused {
+    fn refused(&self, lane: &Lane, refusal: Refusal) -> Refused {
+        lane.waits_for.set(Some(refusal.reason));
         let now = self.now();
         // A declared limit frees at a known time, and the operator chose its window.
         let is_declared = refusal.reason == RefusalReason::Wait(Reason::Budget);

@@ -10,7 +10,8 @@
 //!
 //! The files beside them connect the rooms: `engine` has the workers and the state that they share,
 //! `worker` sends one request, `retry` decides what follows a request that failed, `limits` asks
-//! for permits, `rules` applies a policy, and `robots` obeys robots.txt of each origin.
+//! for permits, `rules` applies a policy, `robots` obeys robots.txt of each origin, and `trace`
+//! sends spans and numbers to a collector.
 
 mod engine;
 mod frontier;
@@ -21,6 +22,7 @@ mod retry;
 mod robots;
 mod rules;
 mod state;
+mod trace;
 mod transport;
 mod worker;
 
@@ -29,6 +31,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use politely_otlp::Collector;
 
 use crate::args::FetchArgs;
 use crate::config::{Settings, SummaryForm};
@@ -50,7 +54,12 @@ pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
         crate::log::say("hint: a list of URLs goes to --input FILE");
     }
     let sources = Sources::open(&args.urls, args.input.as_deref())?;
-    Ok(fetch(settings, sources, Names::default())?.exit)
+    let collector = args.otlp.collector()?;
+    let fetched = fetch(settings, sources, Names::default(), collector.clone())?;
+    if let Some(collector) = collector {
+        collector.close();
+    }
+    Ok(fetched.exit)
 }
 
 /// The result of a run.
@@ -77,6 +86,7 @@ pub(crate) fn fetch(
     settings: Settings,
     mut sources: Sources,
     names: Names,
+    collector: Option<Collector>,
 ) -> Result<Fetched, Wrong> {
     let resumable = settings.state.as_deref().is_some_and(state::is_resumable);
     if sources.is_empty() && !resumable {
@@ -87,7 +97,7 @@ pub(crate) fn fetch(
         }
         sources = Sources::open(&["-".to_owned()], None)?;
     }
-    let limits = limits::Limits::new(&settings)?;
+    let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;
     let clients = clients.reading_bodies(limits.reads_bodies());
     if let Some(dir) = &settings.save {

@@ -13,6 +13,7 @@
 //! | `grpc/` | the service `urlfrontier.URLFrontier` |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | liveness, readiness, metrics |
+//! | `trace.rs` | spans of acquires |
 //! | `body.rs`, `problem.rs` | JSON bodies, problem documents |
 //! | `gate.rs`, `access.rs`, `logins.rs` | authentication and caps |
 
@@ -32,6 +33,7 @@ mod many;
 mod policy;
 mod problem;
 mod sessions;
+mod trace;
 mod waiting;
 
 use std::sync::Arc;
@@ -41,6 +43,7 @@ use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
 use politely_api::wire::{KeyState, Need, PutSummary, SortBy};
+use politely_otlp::Collector;
 use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::OpenApi;
@@ -70,6 +73,8 @@ struct Api {
     is_active: Arc<AtomicBool>,
     /// The commit of the program.
     commit: &'static str,
+    /// The collector that gets spans.
+    collector: Option<Collector>,
 }
 
 #[derive(OpenApi)]
@@ -122,6 +127,7 @@ pub(crate) fn routes(
     frontier: Option<FrontierService>,
     waiting_max: usize,
     commit: &'static str,
+    collector: Option<Collector>,
 ) -> Gate {
     let replaced = watch::Sender::new(0);
     let waiting = Waiting::new(waiting_max);
@@ -167,6 +173,7 @@ pub(crate) fn routes(
             replaced: replaced.subscribe(),
             waiting: waiting.clone(),
             commit,
+            collector,
         });
     Gate::new(router, access, replaced, waiting)
 }

@@ -47,6 +47,8 @@ pub(crate) struct Outcome {
     pub(crate) granted: Vec<Number>,
     /// The number of items that were refused because the client has too many keys.
     pub(crate) capped: usize,
+    /// The granted items that waited, and why.
+    pub(crate) waited: Vec<(u32, RefusalReason)>,
 }
 
 impl Coordinator {
@@ -77,6 +79,7 @@ impl Coordinator {
             found: 0,
             soonest: None,
             capped: 0,
+            waited: Vec::new(),
         };
         if matches!(want, Want::Any(_)) {
             // An earlier answer may have been lost. Its permits count first, before new ones are
@@ -167,6 +170,7 @@ struct Call<'a> {
     soonest: Option<Timestamp>,
     /// The number of items that were refused because the client has too many keys.
     capped: usize,
+    waited: Vec<(u32, RefusalReason)>,
 }
 
 impl Call<'_> {
@@ -218,7 +222,10 @@ impl Call<'_> {
             let (wanted, refusal) = &waiting[index];
             open[index] = false;
             match served {
-                Ok(Ok(permit)) => self.grant(wanted, permit),
+                Ok(Ok(permit)) => {
+                    self.waited.push((wanted.item, refusal.reason));
+                    self.grant(wanted, permit);
+                }
                 Ok(Err(why)) => self.refuse_waiting(wanted, &why),
                 Err(_elapsed) => self.give_up(wanted, refusal),
             }
@@ -504,6 +511,7 @@ impl Call<'_> {
             retry_in: self.soonest.map(|at| at.since(now)),
             granted: granted.map(|leaving| Number(leaving.number)).collect(),
             capped: self.capped,
+            waited: std::mem::take(&mut self.waited),
         }
     }
 }

@@ -198,6 +198,15 @@ impl Coordinator {
         self.is_of(number, &keys[0]).then_some(number)
     }
 
+    /// Returns the name of the first key of `asked`, for a span.
+    pub(crate) fn key_name(&self, asked: &Item) -> Option<String> {
+        let of_url = |url: &String| {
+            let key = self.0.key.key(&Url::parse(url).ok()?, None, None);
+            Some(key.ok()?.as_str().to_owned())
+        };
+        (asked.key.clone()).or_else(|| asked.url.as_ref().and_then(of_url))
+    }
+
     /// Returns the keys of an item, and the rule of the policy for the first one.
     fn keys_of(&self, asked: &Item) -> Result<(SmallVec<[Key; 1]>, Option<Arc<Rule>>), Quick> {
         let mut named = None;

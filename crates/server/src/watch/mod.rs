@@ -31,7 +31,7 @@ use answers::Answers;
 pub(crate) use answers::BLOCK_SHARE;
 use event_log::EventLog;
 pub(crate) use event_log::{Next, NotKept};
-pub(crate) use metrics::{install, scrape};
+pub(crate) use metrics::{export, install, scrape};
 use outcomes::Outcomes;
 use past::Pasts;
 pub(crate) use past::STEP;

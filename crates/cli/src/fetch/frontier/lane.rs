@@ -1,8 +1,10 @@
 //! The URLs of one origin, and the decision which of them is next.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use politely::RefusalReason;
 use politely::core::Timestamp;
 use politely::core::retry::{Budget, BudgetRule};
 use url::Url;
@@ -49,6 +51,8 @@ pub(crate) struct Lane {
     pub(crate) in_flight: u32,
     /// The time since when the first URL in the queue has been first.
     pub(super) first_since: Timestamp,
+    /// Why the limits refused the lane last.
+    pub(super) waits_for: Cell<Option<RefusalReason>>,
     /// The lane's retry budget.
     pub(super) budget: Budget,
     pub(crate) tally: Tally,
@@ -167,6 +171,7 @@ impl Lane {
             stamp: 0,
             in_flight: 0,
             first_since: Timestamp::ZERO,
+            waits_for: Cell::default(),
             budget: Budget::full(&BudgetRule::PER_KEY, Timestamp::ZERO),
             tally: Tally::default(),
             dirty: false,

@@ -91,7 +91,7 @@ impl Way {
         let connect_max = settings.timeout.min(CONNECT_MAX);
         if let Some(proxy) = proxy {
             let accepted = HeaderValue::from_static(ACCEPTED);
-            let mut client = politely::reqwest::lenient(reqwest::Client::builder())
+            let mut client = politely::middleware::lenient(reqwest::Client::builder())
                 .redirect(reqwest::redirect::Policy::none())
                 .user_agent(&settings.user_agent)
                 .connect_timeout(connect_max)

@@ -132,7 +132,7 @@ impl Coordinator {
             if guard.is_valid(self.now()) {
                 let waited = self.now().since(began);
                 self.0.session.lock().waited(waited);
-                metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
+                crate::recorder::record_wait(waited);
                 return Ok(guard.into_permit());
             }
         }

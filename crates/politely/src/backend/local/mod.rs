@@ -197,7 +197,7 @@ impl Local {
                     shard.stats.waits += 1;
                     shard.stats.waited += waited;
                     drop(shard);
-                    metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
+                    crate::recorder::record_wait(waited);
                     return Ok(permit);
                 }
                 Err(refused_by_other) => {

@@ -221,7 +221,7 @@ impl<'a> Driver<'a> {
                 self.in_flight -= 1;
                 for (name, result) in names.iter().zip(results) {
                     if let Some(took) = node.handle_write(name, result, now) {
-                        metrics::histogram!("politely_commit_seconds").record(took.as_secs_f64());
+                        crate::recorder::record_commit(took);
                     }
                 }
             }

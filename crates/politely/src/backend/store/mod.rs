@@ -239,7 +239,7 @@ impl Inner {
             return Ok(guard);
         }
         let waited = self.clock.now().since(began);
-        metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
+        crate::recorder::record_wait(waited);
         let stats = &mut self.state.lock().stats;
         stats.waits += 1;
         stats.waited += waited;

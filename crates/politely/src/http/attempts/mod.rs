@@ -30,7 +30,7 @@
 //! repeats, of idempotent methods, if the body can be copied. After that it is a failure.
 //!
 //! Only the inner client can choose HTTP/1.1, so after `HTTP_1_1_REQUIRED` the caller gets the
-//! error. It counts as a fault of the URL. The clients of [`mod@crate::reqwest`] continue with
+//! error. It counts as a fault of the URL. The clients of [`mod@crate::middleware`] continue with
 //! HTTP/1.1 by themselves.
 //!
 //! # Redirects that name a wait

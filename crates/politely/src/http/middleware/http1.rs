@@ -7,7 +7,7 @@ use http::Extensions;
 use reqwest::{Client, Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
 
-use super::middleware::cause;
+use super::polite::cause;
 use crate::http::attempts::{Origins, Unprocessed, unprocessed};
 
 /// A middleware that repeats a request over HTTP/1.1 after the error `HTTP_1_1_REQUIRED` (RFC 9113,

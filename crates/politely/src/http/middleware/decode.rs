@@ -14,7 +14,7 @@ use reqwest_middleware::{Middleware, Next, Result};
 
 use crate::http::coding::{ACCEPTED, CodingError, Codings, Decoder, Flow};
 
-use super::middleware::keep_url;
+use super::polite::keep_url;
 
 /// A middleware that requests the codings that this crate can undo, and undoes them. Put it last,
 /// so that the other middlewares see decoded bodies. The client must not decode by itself

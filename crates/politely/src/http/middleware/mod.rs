@@ -20,7 +20,7 @@
 
 mod decode;
 mod http1;
-mod middleware;
+mod polite;
 mod redirect;
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::http::attempts::Attempts;
 
 pub use decode::Decode;
 pub use http1::Http1Fallback;
-pub use middleware::PoliteMiddleware;
+pub use polite::PoliteMiddleware;
 pub use redirect::Redirects;
 
 /// Creates a client that sends through a [`crate::Limiter`], or through [`Attempts`] with further
@@ -46,7 +46,7 @@ pub use redirect::Redirects;
 /// ```standalone_crate
 /// use politely::Limiter;
 ///
-/// let client = politely::reqwest::client(Limiter::builder().rate(10.0).build()?)?;
+/// let client = politely::middleware::client(Limiter::builder().rate(10.0).build()?)?;
 /// # assert!(rustls::crypto::CryptoProvider::get_default().is_none());
 /// # drop(client);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
