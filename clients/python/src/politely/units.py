@@ -13,7 +13,7 @@ BODY_USED_MAX = 16 << 20
 
 
 def asked_for(asked: Mapping[str, Any], request: Any, method: str) -> dict[str, Any]:
-    """Returns the arguments of `Coordinator.acquire` for one request.
+    """Returns the arguments of `Client.acquire` for one request.
 
     A ``cost`` that is a callable is called with the request.
     """
