@@ -136,10 +136,9 @@ def test_what_is_not_supported_or_wrong_is_an_error_of_one_line(service):
     stub = start(*FAST)
     Code = grpc.StatusCode
     for call, message, code in [
-        (stub.SetLogLevel, m.LogLevelParams(), Code.UNIMPLEMENTED),
-        (stub.SetCrawlLimit, m.CrawlLimitParams(), Code.UNIMPLEMENTED),
-        (stub.PurgeURLs, m.PurgeUrlParams(), Code.UNIMPLEMENTED),
-        (stub.SetDelay, m.QueueDelayParams(), Code.UNIMPLEMENTED),
+        (stub.SetLogLevel, m.LogLevelParams(), Code.INVALID_ARGUMENT),
+        (stub.SetCrawlLimit, m.CrawlLimitParams(), Code.NOT_FOUND),
+        (stub.SetDelay, m.QueueDelayParams(key="a.com"), Code.NOT_FOUND),
         (stub.GetStats, m.QueueWithinCrawlParams(crawlID="nowhere"), Code.NOT_FOUND),
         (stub.GetStats, m.QueueWithinCrawlParams(crawlID="a b"), Code.INVALID_ARGUMENT),
         (stub.DeleteQueue, m.QueueWithinCrawlParams(key="a.com"), Code.NOT_FOUND),

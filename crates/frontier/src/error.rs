@@ -29,10 +29,11 @@ pub enum FrontierError {
     /// An outcome's URL is not valid.
     #[error("the URL of an outcome is not valid: {0}")]
     Invalid(#[from] Invalid),
-    /// The storage failed. Nothing is known about the last change, so no further call is accepted.
-    #[error("the storage of the frontier failed: {0}; repair it and open the frontier again")]
+    /// The storage failed. It is in doubt whether the last change is stored. The frontier refuses
+    /// every call until [`Frontier::recover`](crate::Frontier::recover) succeeds.
+    #[error("the storage of the frontier failed: {0}; repair it or free some space")]
     Store(#[from] StoreError),
     /// The storage failed at an earlier call.
-    #[error("the storage of the frontier failed before; repair it and open the frontier again")]
-    Closed,
+    #[error("the storage of the frontier failed before: {0}; repair it or free some space")]
+    Closed(StoreError),
 }

@@ -102,8 +102,10 @@ pub enum Invalid {
     MetadataLen(usize),
 }
 
-/// A page that was found valid.
-pub(crate) struct ValidPage {
+/// A page that was found valid. Checking a page needs no frontier, so callers can check pages while
+/// the frontier serves another call.
+#[derive(Clone, Debug)]
+pub struct ValidPage {
     pub(crate) url: String,
     pub(crate) key: Key,
     pub(crate) priority: Priority,
@@ -113,7 +115,12 @@ pub(crate) struct ValidPage {
 }
 
 impl ValidPage {
-    pub(crate) fn new(page: NewPage, kind: KeyKind) -> Result<Self, Invalid> {
+    /// Checks a page. `kind` says how its domain follows from its URL, see
+    /// [`Settings::kind`](crate::Settings::kind).
+    ///
+    /// # Errors
+    /// Fails for a page that is not valid.
+    pub fn new(page: NewPage, kind: KeyKind) -> Result<Self, Invalid> {
         let url = canonical(&page.url)?;
         // The URL must have a host even if the key is given, since it is requested later.
         let of_url = kind.key(&url, None, None)?;
@@ -134,6 +141,31 @@ impl ValidPage {
             is_finished: page.is_finished,
         })
     }
+}
+
+/// Splits pages into the valid ones and the answers to the others, `None` for a valid page.
+pub(crate) fn check(pages: Vec<NewPage>, kind: KeyKind) -> (Vec<ValidPage>, Vec<Option<Answer>>) {
+    let mut valid = Vec::with_capacity(pages.len());
+    let mut answers = Vec::with_capacity(pages.len());
+    for page in pages {
+        match ValidPage::new(page, kind) {
+            Ok(page) => {
+                valid.push(page);
+                answers.push(None);
+            }
+            Err(why) => answers.push(Some(Answer::Invalid(why))),
+        }
+    }
+    (valid, answers)
+}
+
+/// Fills the answers of [`check`] with the answers to the valid pages.
+pub(crate) fn merge(answers: Vec<Option<Answer>>, valid: Vec<Answer>) -> Vec<Answer> {
+    let mut valid = valid.into_iter();
+    let answers = answers
+        .into_iter()
+        .map(|answer| answer.or_else(|| valid.next()));
+    answers.flatten().collect()
 }
 
 /// Returns the URL in the form under which pages are compared: parsed by the URL standard, without

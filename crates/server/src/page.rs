@@ -34,6 +34,7 @@ files! {
     "api.js": JS,
     "audit.js": JS,
     "chart.js": JS,
+    "crawls.js": JS,
     "dom.js": JS,
     "events.js": JS,
     "fleet.js": JS,

@@ -58,6 +58,7 @@ pub(crate) use problem::Wrong;
 use crate::audit::Audit;
 use crate::coordinator::Coordinator;
 use crate::frontier::FrontierService;
+use crate::serve::SetLogLevel;
 use waiting::Waiting;
 
 /// The state that every call needs.
@@ -71,6 +72,7 @@ struct Api {
     frontier: Option<FrontierService>,
     /// Whether workers that speak `URLFrontier`'s protocol get pages.
     is_active: Arc<AtomicBool>,
+    set_log_level: Option<SetLogLevel>,
     /// The commit of the program.
     commit: &'static str,
     /// The collector that gets spans.
@@ -126,6 +128,7 @@ pub(crate) fn routes(
     access: Access,
     frontier: Option<FrontierService>,
     waiting_max: usize,
+    set_log_level: Option<SetLogLevel>,
     commit: &'static str,
     collector: Option<Collector>,
 ) -> Gate {
@@ -170,6 +173,7 @@ pub(crate) fn routes(
             coordinator,
             frontier,
             is_active: Arc::new(AtomicBool::new(true)),
+            set_log_level,
             replaced: replaced.subscribe(),
             waiting: waiting.clone(),
             commit,

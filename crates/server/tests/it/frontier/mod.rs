@@ -1,6 +1,7 @@
 //! Tests of the frontier over HTTP.
 
 mod bad_input;
+mod greedy;
 mod orders;
 
 use std::path::Path;
