@@ -50,9 +50,9 @@ pub(crate) struct Lane {
     pub(super) stamp: u32,
     pub(crate) in_flight: u32,
     /// The time since when the first URL in the queue has been first.
-    pub(super) first_since: Timestamp,
+    pub(in crate::fetch) first_since: Timestamp,
     /// Why the limits refused the lane last.
-    pub(super) waits_for: Cell<Option<RefusalReason>>,
+    pub(in crate::fetch) waits_for: Cell<Option<RefusalReason>>,
     /// The lane's retry budget.
     pub(super) budget: Budget,
     pub(crate) tally: Tally,
