@@ -23,7 +23,7 @@ pub struct PolicyError {
 
 impl PolicyError {
     /// Returns the error of a rule with shares where there is no coordinator.
-    pub(crate) fn shares_need_a_coordinator(line: usize) -> Self {
+    pub fn shares_need_a_coordinator(line: usize) -> Self {
         let why = "`share` divides a key between workers; remove it, or use `politely serve`";
         Self {
             line,
