@@ -23,6 +23,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Creates a client for the collector at `url`. It panics if the process has no TLS provider.
     pub(crate) fn new(
         url: &str,
         tell: Box<dyn Fn(&str) + Send + Sync>,
@@ -103,6 +104,8 @@ mod tests {
 
     #[test]
     fn a_collector_that_is_away_is_reported_once() {
+        // An error says that another test has installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&lines);
         let tell = move |line: &str| told.lock().push(line.to_owned());

@@ -71,6 +71,9 @@ impl Collector {
     ///
     /// # Errors
     /// The URL is not usable. A collector that does not answer is no error.
+    ///
+    /// # Panics
+    /// In reqwest, if the process has no TLS provider of rustls.
     pub fn start(
         url: &str,
         tell: impl Fn(&str) + Send + Sync + 'static,

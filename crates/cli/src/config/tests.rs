@@ -179,9 +179,12 @@ fn the_example_shows_every_key_and_is_valid() {
     let command = <crate::args::Cli as clap::CommandFactory>::command();
     let fetch = command.find_subcommand("fetch").unwrap();
     let flags = fetch.get_arguments().filter_map(clap::Arg::get_long);
-    for flag in flags
-        .filter(|flag| !["config", "input", "verbose", "log", "help", "version"].contains(flag))
-    {
+    for flag in flags.filter(|flag| {
+        ![
+            "config", "input", "verbose", "log", "otlp", "help", "version",
+        ]
+        .contains(flag)
+    }) {
         assert!(
             shown.contains(&flag),
             "examples/politely.toml does not show {flag}"

@@ -90,7 +90,11 @@ impl WaitQueue {
     pub(super) fn pop_first_of(&mut self, ask: &Ask, ahead: Duration) -> Option<Ticket> {
         let ((_, ticket), Waiter { ask: theirs, .. }) = self.first()?;
         let horizon = theirs.horizon;
-        let is_same = theirs == Ask { horizon, ..ask.clone() };
+        let is_same = theirs
+            == Ask {
+                horizon,
+                ..ask.clone()
+            };
         (is_same && ahead <= horizon).then(|| {
             self.pop_first();
             ticket

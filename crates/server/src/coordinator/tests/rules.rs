@@ -147,7 +147,9 @@ async fn shares_divide_an_account_by_weight() {
     config.limits.in_flight = 1_000;
     let (coordinator, _dir) = ruled(config, rules);
     let counts: Arc<[std::sync::atomic::AtomicU64; 2]> = Arc::default();
-    let ends = coordinator.now() + Duration::from_mins(1);
+    // The first second's burst is free for both groups, so counting starts after it.
+    let begins = coordinator.now() + Duration::from_secs(1);
+    let ends = begins + Duration::from_mins(1);
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..16 {
         let (coordinator, counts) = (coordinator.clone(), Arc::clone(&counts));
@@ -162,7 +164,8 @@ async fn shares_divide_an_account_by_weight() {
                 let Answer::Granted(grant) = answer else {
                     continue;
                 };
-                counts[i % 2].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let counted = u64::from(coordinator.now() >= begins);
+                counts[i % 2].fetch_add(counted, std::sync::atomic::Ordering::Relaxed);
                 coordinator.tell(&worker, &told(&grant));
             }
         });
