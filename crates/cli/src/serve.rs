@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         frontier: None,
         grpc: args.grpc.map(|bind| Grpc {
             bind,
-            set_log_level: |_, _| Err("the log of this program cannot be set".to_owned()),
+            set_log_level: log::set_level,
         }),
         commit: crate::build::COMMIT,
         collector: args.otlp.collector()?,
