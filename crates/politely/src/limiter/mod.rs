@@ -310,6 +310,10 @@ impl Limiter {
     }
 
     /// Waits until each key of a request allows it, and returns a permit for all.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "reqwest")),
+        allow(dead_code, reason = "the HTTP layers call it")
+    )]
     pub(crate) async fn acquire_ruled(&self, ruled: &Ruled) -> Result<Permit, AcquireError> {
         if ruled.ask == Ask::default()
             && let Some(permit) = self.let_pass(Keys(&ruled.keys))

@@ -1,5 +1,10 @@
 //! A request under the limiter's policy: its keys, its cost, and the meaning of its answer.
 
+#![cfg_attr(
+    not(any(feature = "tower", feature = "reqwest")),
+    allow(dead_code, reason = "the HTTP layers call it")
+)]
+
 use std::time::Duration;
 
 use http::Method;
