@@ -204,6 +204,10 @@ impl Limiter {
 
     /// Returns the keys of a request with its account, and its cost, if there is a policy.
     #[inline]
+    #[cfg_attr(
+        not(feature = "policy"),
+        allow(clippy::unused_self, reason = "the same call as with a policy")
+    )]
     fn by_policy(&self, keys: Keys<'_>) -> Option<Ruled> {
         #[cfg(feature = "policy")]
         if self.0.policy.is_some() {
