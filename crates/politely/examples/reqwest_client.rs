@@ -21,6 +21,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let mut config = Config::api();
     config.limits.rate_start = 30.0;
     let limiter = Limiter::builder().config(config).build()?;
+    // The reqwest of this workspace comes without a TLS provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let settings = || reqwest::Client::builder().no_proxy();
     let client = politely::middleware::client_with(settings, limiter.clone())?;
 
