@@ -89,7 +89,7 @@ fn core() -> usize {
     requests(&Config::api(), 0)
 }
 
-/// Does the same as [`core`] with three declared limits, of which much is spent.
+/// Does the same as [`core()`] with three declared limits, of which much is spent.
 fn budgets() -> usize {
     let mut config = Config::api();
     config.declared = "10/s; 1000/h; 10000/day@UTC".parse().expect("limits");
