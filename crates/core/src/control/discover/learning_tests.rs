@@ -1,0 +1,271 @@
+//! Tests of `learning.rs`.
+
+use super::super::super::tests::sample;
+use super::*;
+use crate::config::Config;
+
+/// Microseconds since 1970, in seconds.
+const EPOCH_S: f64 = 1.8e9;
+
+fn at(secs: f64) -> Timestamp {
+    Timestamp::from_secs_f64(EPOCH_S + secs)
+}
+
+/// A fresh law that starts at 1 request per second.
+pub(in super::super) fn fresh() -> Learning {
+    Learning::new(Arc::default(), 1.0, at(0.0))
+}
+
+/// One that rides below 10 requests per second.
+pub(in super::super) fn cruising() -> Learning {
+    let mut law = fresh();
+    law.cuts = 3;
+    law.cruise(10.0, at(0.0));
+    law.probing.forbid(at(0.0));
+    law
+}
+
+/// Sends at the law's pace for so long to whoever `admits`; says after each answer what was
+/// learned and what it was.
+pub(in super::super) fn live(
+    mut law: Learning,
+    length: Duration,
+    mut admits: impl FnMut(Timestamp) -> bool,
+    mut learned: impl FnMut(&Learning, Timestamp, Signal),
+) {
+    let limits = Config::api().limits;
+    let mut now = law.stage_began;
+    let end = now + length;
+    while now < end {
+        let signal = if admits(now) {
+            Signal::Ok
+        } else {
+            Signal::RateLimited
+        };
+        law.on_sample(&sample(now.as_secs_f64(), signal));
+        learned(&law, now, signal);
+        let interval = Duration::from_secs_f64(1.0 / law.setpoint(now, &limits).rate);
+        let canary = law.rest_until().filter(|_| law.block.is_some());
+        now = (now + Duration::from_micros(1)).max(canary.unwrap_or(now + interval));
+    }
+}
+
+/// Hears of a request sent at once.
+pub(in super::super) fn hear(law: &mut Learning, secs: f64, signal: Signal) {
+    law.on_sample(&sample(EPOCH_S + secs, signal));
+}
+
+fn rate(law: &mut Learning, secs: f64) -> f64 {
+    law.setpoint(at(secs), &Config::api().limits).rate
+}
+
+#[track_caller]
+fn near(found: f64, expected: f64) {
+    assert!(
+        (found / expected - 1.0).abs() < 1e-9,
+        "{found}, not {expected}"
+    );
+}
+
+#[test]
+fn what_is_pressed_grows_and_what_idles_learns_nothing() {
+    for (pressed, grows) in [(true, true), (false, false)] {
+        let mut law = fresh();
+        for i in 0..8 {
+            let ok = sample(EPOCH_S + f64::from(i), Signal::Ok);
+            law.on_sample(&Sample { pressed, ..ok });
+        }
+        assert_eq!(rate(&mut law, 8.0) > 1.5, grows, "{law:?}");
+    }
+}
+
+#[test]
+fn a_burst_of_refusals_is_one() {
+    let mut law = cruising();
+    hear(&mut law, 10.0, Signal::RateLimited);
+    let once = law.clone();
+    let late = sample(EPOCH_S + 10.1, Signal::RateLimited);
+    for _ in 0..9 {
+        law.on_sample(&Sample {
+            fresh: false,
+            ..late
+        });
+    }
+    assert_eq!(law, once);
+    assert_eq!(law.metrics().cuts, 4);
+}
+
+#[test]
+fn a_refusal_stands_until_what_was_sent_after_it_is_served() {
+    let mut law = cruising();
+    hear(&mut law, 10.0, Signal::RateLimited);
+    let before = Sample {
+        sent: at(9.9),
+        ..sample(EPOCH_S + 10.2, Signal::Ok)
+    };
+    law.on_sample(&before);
+    assert!(law.block.is_some());
+    hear(&mut law, 10.3, Signal::Ok);
+    assert!(law.block.is_none());
+}
+
+#[test]
+fn while_a_refusal_stands_no_announcement_speeds_it_up() {
+    let mut law = cruising();
+    let quota = Quota {
+        limit: Some(6_000),
+        window: Some(Duration::from_mins(1)),
+        ..Quota::default()
+    };
+    let ok = Sample {
+        quotas: &[quota],
+        ..sample(EPOCH_S + 9.0, Signal::Ok)
+    };
+    law.on_sample(&ok);
+    let announced = rate(&mut law, 9.0);
+    assert!((99.0..100.0).contains(&announced), "{announced}");
+    hear(&mut law, 10.0, Signal::RateLimited);
+    assert!(rate(&mut law, 10.0) <= 9.9);
+    // What was refused is the pace it left at, not the one it would have had without a word.
+    near(law.block.expect("a block").rate, announced);
+}
+
+#[test]
+fn a_block_page_slows_down_and_stops_the_asking_for_a_day() {
+    let mut law = fresh();
+    law.cruise(10.0, at(0.0));
+    hear(&mut law, 1.0, Signal::Blocked);
+    near(rate(&mut law, 1.0), 10.0 * 0.99 * 0.8 * 0.99);
+    assert!(!law.probing.due(at(86_000.0), false));
+}
+
+/// The one served in between had left before the page came.
+#[test]
+fn two_block_pages_of_one_burst_are_one() {
+    let mut law = fresh();
+    law.cruise(10.0, at(0.0));
+    hear(&mut law, 1.0, Signal::Blocked);
+    let late = Sample {
+        sent: at(0.9),
+        ..sample(EPOCH_S + 1.1, Signal::Ok)
+    };
+    law.on_sample(&late);
+    hear(&mut law, 1.2, Signal::Blocked);
+    near(rate(&mut law, 2.0), 10.0 * 0.99 * 0.8 * 0.99);
+    hear(&mut law, 90.0, Signal::Ok);
+    hear(&mut law, 91.0, Signal::Blocked);
+    assert!(rate(&mut law, 92.0) < 4.0);
+}
+
+#[test]
+fn what_the_operator_allows_at_once_is_never_exceeded_and_one_always_may() {
+    let mut law = cruising();
+    for i in 0..20_000 {
+        let ok = Sample {
+            latency: Duration::from_millis(200),
+            beside: 99,
+            ..sample(EPOCH_S + f64::from(i) / 10.0, Signal::Ok)
+        };
+        law.on_sample(&ok);
+    }
+    let mut limits = Config::api().limits;
+    for in_flight in [1, 7] {
+        limits.in_flight = in_flight;
+        assert_eq!(law.setpoint(at(2_000.0), &limits).in_flight, in_flight);
+    }
+}
+
+#[test]
+fn a_comeback_doubles_up_to_just_below_the_ceiling() {
+    let mut law = cruising();
+    law.recover(at(0.0));
+    let mut rates = vec![rate(&mut law, 0.0)];
+    for i in 1..=12 {
+        hear(&mut law, f64::from(i), Signal::Ok);
+        rates.push(rate(&mut law, f64::from(i)));
+    }
+    rates.dedup();
+    assert_eq!(rates, [2.5, 5.0, 9.9]);
+}
+
+#[test]
+fn a_probe_is_gentle_at_first_and_then_steep() {
+    let mut law = cruising();
+    law.enter(Stage::Probe, law.ceiling, at(0.0));
+    law.stage_served = 1_000;
+    near(rate(&mut law, 0.0), 10.0);
+    assert!(rate(&mut law, 5.0) < 10.2);
+    near(rate(&mut law, 20.0), 20.0);
+    assert!(rate(&mut law, 40.0) > 80.0);
+}
+
+#[test]
+fn a_bracket_that_is_narrow_enough_is_ridden_just_below_what_passed() {
+    let mut law = fresh();
+    (law.low, law.passed, law.high) = (9.0, 10.0, 10.1);
+    law.next_trial(at(0.0));
+    assert_eq!(law.stage, Stage::Cruise);
+    near(rate(&mut law, 0.0), 9.95 * 0.99);
+    (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
+    law.next_trial(at(0.0));
+    assert_eq!(law.stage, Stage::Trial);
+}
+
+#[test]
+fn the_next_trial_is_bold_after_one_refusal_and_the_more_careful_the_less_was_served() {
+    let mut law = fresh();
+    (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
+    for (cuts, served, ceiling, expected) in [
+        (1, 0, 0.0, 11.5),
+        (2, 0, 0.0, 10.4),
+        (2, 60, 0.0, 10.44),
+        (2, 0, 10.0, 10.7),
+    ] {
+        (law.cuts, law.ceiling) = (cuts, ceiling);
+        (0..served).for_each(|i| law.ledger.serve(at(f64::from(i))));
+        law.next_trial(at(0.0));
+        near(rate(&mut law, 0.0), expected);
+    }
+}
+
+/// Too many refusals to narrow it down: at a wide first bracket's lower end half a minute would
+/// be lost before the first probe.
+#[test]
+fn a_vague_first_bracket_is_probed_at_once_and_a_later_one_after_a_rest() {
+    for (ceiling, high, at_once) in [(0.0, 2.0, true), (0.0, 1.4, false), (1.0, 2.0, false)] {
+        let mut law = fresh();
+        (0..9).for_each(|_| law.probing.pay());
+        (law.ceiling, law.low, law.high) = (ceiling, 1.0, high);
+        law.next_trial(at(0.0));
+        assert_eq!(law.stage, Stage::Cruise);
+        assert_eq!(law.probing.due(at(0.1), true), at_once, "{ceiling} {high}");
+    }
+}
+
+#[test]
+fn one_block_slows_down_once_and_another_halves() {
+    let mut law = Learning::new(Arc::default(), 8.0, Timestamp::ZERO);
+    law.on_sample(&sample(1.0, Signal::Ok));
+    for now_s in [2.0, 62.0, 182.0] {
+        law.on_sample(&sample(now_s, Signal::Blocked));
+    }
+    assert!((law.ceiling - 6.4).abs() < 1e-9, "{law:?}");
+    law.on_sample(&sample(500.0, Signal::Ok));
+    law.on_sample(&sample(501.0, Signal::Blocked));
+    assert!(law.ceiling < 3.2 + 1e-9, "{law:?}");
+}
+
+/// Before this, a key that was left alone in the midst of a probe came back at a million times
+/// its ceiling.
+#[test]
+fn a_probe_that_nobody_drives_stands_still() {
+    let mut law = cruising();
+    law.enter(Stage::Probe, law.ceiling, at(0.0));
+    law.stage_served = 150;
+    let driven = law.wish(at(15.0));
+    assert!((14.0..14.5).contains(&driven), "{driven}");
+    for idle in [60.0, 600.0, 1e6] {
+        let rate = law.wish(at(15.0 + idle));
+        assert!(rate < 1.1 * driven, "{rate} after {idle} s");
+    }
+}
