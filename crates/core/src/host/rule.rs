@@ -85,7 +85,7 @@ impl Spacing {
         match self {
             Self::Fixed => interval,
             Self::Uniform => interval + interval.mul_f64(unit),
-            Self::Exponential => interval.mul_f64(-(1.0 - unit).ln()),
+            Self::Exponential => interval.mul_f64(-libm::log(1.0 - unit)),
         }
     }
 }

@@ -330,6 +330,9 @@ impl Host {
             if let Some(rule) = &mut rare.rule {
                 rule.rebase(set_back);
             }
+            for told in &mut rare.told {
+                told.rebase(set_back);
+            }
         }
     }
 
@@ -414,8 +417,9 @@ impl Host {
 
     /// Returns whether the key can be evicted without a loss.
     ///
-    /// A key stays while it has a lease, a hold, an open breaker, a strike, an operator's number or
-    /// a debt. It also stays for a learned ceiling or a Crawl-delay, unless they are `forgettable`.
+    /// A key stays while it has a lease, a hold, an open breaker, a strike, an operator's number, a
+    /// stated quota or a debt. It also stays for a learned ceiling or a Crawl-delay, unless they are
+    /// `forgettable`.
     pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
         self.expire(now);
         let rate = self.bounds(now, config).rate;
@@ -432,6 +436,7 @@ impl Host {
             && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0
             && self.rule().is_none_or(|rule| rule.is_past(now))
+            && !self.has_told_at(now)
             && self.locks().is_none_or(|locks| locks.is_forgettable(now))
             && (forgettable || self.law.metrics().ceiling.is_none() && self.pause(now).is_none())
     }

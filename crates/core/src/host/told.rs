@@ -5,6 +5,8 @@
 //! at its last word. Quotas of requests pace the law and hold the key
 //! (`control/discover/quota.rs`).
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Ask, Host, Reason, Wait};
@@ -13,7 +15,7 @@ use crate::budget::UnitCosts;
 use crate::gate::LeaseId;
 use crate::signal::{Quotas, Unit};
 
-/// What a server stated of one unit.
+/// The quota that a server stated for one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ToldBudget {
     unit: Unit,
@@ -33,6 +35,11 @@ fn cost_in(unit: Unit, costs: &UnitCosts) -> Option<u64> {
 }
 
 impl ToldBudget {
+    /// Moves the reset back after the clock was set back by `set_back`.
+    pub(super) fn rebase(&mut self, set_back: Duration) {
+        self.until = self.until - set_back;
+    }
+
     pub(super) fn join(mine: &mut Vec<Self>, theirs: &[Self]) {
         for other in theirs {
             match mine.iter_mut().find(|known| known.unit == other.unit) {
@@ -73,7 +80,13 @@ impl Host {
         }
     }
 
-    /// Returns whether a server stated a quota of tokens or points that still counts.
+    /// Returns whether a stated quota still counts at `now`.
+    pub(super) fn has_told_at(&self, now: Timestamp) -> bool {
+        let rare = self.rare.as_ref();
+        rare.is_some_and(|rare| rare.told.iter().any(|told| told.until > now))
+    }
+
+    /// Returns whether a server stated a quota of tokens or points. Its reset may be over.
     #[inline]
     pub(super) fn has_told(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| !rare.told.is_empty())

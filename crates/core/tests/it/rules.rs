@@ -156,3 +156,26 @@ fn a_stated_quota_ends_with_its_reset() {
     ));
     granted(&mut host, at(12), 1, &config);
 }
+
+#[test]
+fn a_stated_quota_is_kept_until_its_reset() {
+    let config = Config::fixed(100.0, 1.0);
+    let (mut host, mut rng) = (Host::new(&config, at(1)), Rng::new(1));
+    let grant = granted(&mut host, at(1), 5, &config);
+    host.report(at(2), grant.lease, &states(0, 100), &config, &mut rng);
+    assert!(!host.evictable(at(90), true, &config));
+    assert!(host.evictable(at(103), true, &config));
+}
+
+#[test]
+fn a_clock_that_is_set_back_sets_back_the_reset_of_a_stated_quota() {
+    let config = Config::fixed(100.0, 1.0);
+    let (mut host, mut rng) = (Host::new(&config, at(1_000)), Rng::new(1));
+    let grant = granted(&mut host, at(1_000), 5, &config);
+    host.report(at(1_000), grant.lease, &states(0, 10), &config, &mut rng);
+    let mut host = Host::restore(&host.snapshot(), at(2), &config).expect("its own bytes");
+    let Decision::Wait(_) = host.request(at(3), asks(1), &config) else {
+        panic!("nothing is left until the reset");
+    };
+    granted(&mut host, at(13), 1, &config);
+}
