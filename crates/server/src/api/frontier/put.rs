@@ -156,16 +156,20 @@ impl Putting {
     /// Reads lines until the batch is full. Never returns, so that the caller can go on with the
     /// batch at any time.
     async fn fill(&mut self) -> Infallible {
-        while let Some(body) = self.unread() {
+        loop {
+            self.parse();
+            let Some(body) = self.unread() else {
+                return pending().await;
+            };
             let chunk = body.next().await;
             self.take(chunk);
         }
-        pending().await
     }
 
     /// Waits for a line, and reads the lines that are here already.
     async fn wait(&mut self) {
         loop {
+            self.parse();
             let is_empty = self.reading.answers.is_empty();
             let Some(body) = self.unread() else { return };
             if is_empty {
@@ -185,9 +189,13 @@ impl Putting {
         }
     }
 
-    /// Parses what was read. Returns the body if the batch needs more of it.
-    fn unread(&mut self) -> Option<&mut BodyDataStream> {
+    /// Parses what was read.
+    fn parse(&mut self) {
         self.lines.parse(&mut self.reading, self.body.is_none());
+    }
+
+    /// Returns the body if the batch needs more of it.
+    fn unread(&mut self) -> Option<&mut BodyDataStream> {
         self.body.as_mut().filter(|_| !self.reading.is_full())
     }
 

@@ -69,6 +69,33 @@ async fn a_caller_that_puts_without_reading_is_sent_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_caller_gets_its_answers_before_it_sends_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = open(folder.path(), fast(), None).await;
+    let address = served.address;
+    let talking = tokio::task::spawn_blocking(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let head = "POST /api/v1/frontier/c/put HTTP/1.1\r\nhost: localhost\r\n\
+                    content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut read = String::new();
+        for number in 0..3 {
+            let line = format!("{{\"url\":\"https://a.com/{number}\"}}\n");
+            write!(stream, "{:x}\r\n{line}\r\n", line.len()).unwrap();
+            let mut bytes = [0; 4_096];
+            while read.matches("\"new\"").count() <= number {
+                let count = stream.read(&mut bytes).unwrap();
+                assert!(count > 0, "{read}");
+                read += std::str::from_utf8(&bytes[..count]).unwrap();
+            }
+        }
+    });
+    talking.await.unwrap();
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_never_returns_its_units_delays_them_by_the_lease() {
     let folder = tempfile::tempdir().unwrap();
     let served = open(folder.path(), fast(), None).await;
