@@ -4,7 +4,8 @@
 //! | command | its module |
 //! | --- | --- |
 //! | `fetch` | `fetch/` |
-//! | `serve`, `keys`, `policy`, `audit`, `frontier`, `lock`, `state`, `top` | the module of that name; the coordinator is `politely-server` |
+//! | `serve` | `serve.rs`, over the coordinator in `politely-server` |
+//! | `keys`, `policy`, `audit`, `frontier`, `lock`, `state`, `top` | the module of that name |
 //! | `simulate` | `simulate/`, over `politely-sim` |
 //! | `target`, `demo` | the module of that name, over `politely-target` |
 //!

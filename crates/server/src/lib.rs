@@ -24,7 +24,7 @@
 //! | `store/` | the state that survives a kill |
 //! | `page/` | the dashboard |
 //! | `serve.rs`, `serve/` | connections: listening, TLS, caps, shutdown |
-//! | `fleet_log/` | the log that the coordinators of a fleet share: events, and counts of the audit |
+//! | `fleet_log/` | the log that a fleet's coordinators share: events, counts of the audit |
 //! | `usage.rs` | the audit: what workers did |
 //! | `audit.rs` | the log of changes |
 //! | `webhook.rs` | signed requests to URLs of the operator, for some kinds of events |

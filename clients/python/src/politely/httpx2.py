@@ -39,7 +39,7 @@ class PoliteTransport(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
-            response = self._polite.handle_request(_request(request))
+            response = self._polite.handle_request(_as(httpx, request))
         except httpx.TransportError as error:
             raise _error(error, request) from error
         return httpx2.Response(
@@ -68,7 +68,7 @@ class AsyncPoliteTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
-            response = await self._polite.handle_async_request(_request(request))
+            response = await self._polite.handle_async_request(_as(httpx, request))
         except httpx.TransportError as error:
             raise _error(error, request) from error
         return httpx2.Response(
@@ -83,28 +83,14 @@ class AsyncPoliteTransport(httpx2.AsyncBaseTransport):
         await self._polite.aclose()
 
 
-def _request(request: httpx2.Request) -> httpx.Request:
-    """Returns the request as httpx has it. A body in memory can be sent again."""
-    body: dict[str, Any]
-    if isinstance(request.stream, httpx2.ByteStream):
-        body = {"content": b"".join(request.stream)}
-    else:
-        body = {"stream": request.stream}
-    converted = httpx.Request(request.method, str(request.url), **body)
-    converted.headers = httpx.Headers(request.headers.raw)
-    converted.extensions = dict(request.extensions)
-    return converted
-
-
-def _back(request: httpx.Request) -> httpx2.Request:
-    """Returns the request as httpx2 has it."""
-    body: dict[str, Any]
-    if isinstance(request.stream, httpx.ByteStream):
-        body = {"content": b"".join(request.stream)}
-    else:
-        body = {"stream": request.stream}
-    converted = httpx2.Request(request.method, str(request.url), **body)
-    converted.headers = httpx2.Headers(request.headers.raw)
+def _as(module: Any, request: httpx.Request | httpx2.Request) -> Any:
+    """Returns the request as ``module`` has it. A body in memory can be sent again."""
+    stream = request.stream
+    body: dict[str, Any] = {"stream": stream}
+    if isinstance(stream, (httpx.ByteStream, httpx2.ByteStream)):
+        body = {"content": b"".join(stream)}
+    converted = module.Request(request.method, str(request.url), **body)
+    converted.headers = module.Headers(request.headers.raw)
     converted.extensions = dict(request.extensions)
     return converted
 
@@ -122,7 +108,7 @@ class _Sender(httpx.BaseTransport):
         self._transport = transport
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        response = self._transport.handle_request(_back(request))
+        response = self._transport.handle_request(_as(httpx2, request))
         return httpx.Response(
             response.status_code,
             headers=response.headers.raw,
@@ -141,7 +127,7 @@ class _AsyncSender(httpx.AsyncBaseTransport):
         self._transport = transport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response = await self._transport.handle_async_request(_back(request))
+        response = await self._transport.handle_async_request(_as(httpx2, request))
         return httpx.Response(
             response.status_code,
             headers=response.headers.raw,

@@ -418,8 +418,8 @@ impl Host {
     /// Returns whether the key can be evicted without a loss.
     ///
     /// A key stays while it has a lease, a hold, an open breaker, a strike, an operator's number, a
-    /// stated quota or a debt. It also stays for a learned ceiling or a Crawl-delay, unless they are
-    /// `forgettable`.
+    /// stated quota or a debt. It also stays for a learned ceiling or a Crawl-delay, unless they
+    /// are `forgettable`.
     pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
         self.expire(now);
         let rate = self.bounds(now, config).rate;

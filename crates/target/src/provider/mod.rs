@@ -5,7 +5,7 @@
 //! refused if its cost does not fit. Tokens are known only afterwards, so a request is served while
 //! any are left, and its whole use counts from its arrival.
 //!
-//! `POST …/chat/completions` and `POST …/messages` answer as the APIs of language models do: the
+//! `POST …/chat/completions` and `POST …/messages` answer as the APIs of language models do. The
 //! prompt costs a token per four bytes of the body, and the completion costs `max_tokens`.
 
 #![expect(

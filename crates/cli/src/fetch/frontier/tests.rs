@@ -45,6 +45,14 @@ fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
     }
 }
 
+/// The robots.txt of a lane comes at the first second.
+fn robots_come(frontier: &mut Frontier, id: LaneId, text: &[u8]) {
+    let rules = Rules::of(Some(200), text, "politely").unwrap().into();
+    let until = at(100.0);
+    frontier.robots_answered(id, Standing::Known { rules, until }, at(1.0));
+    frontier.came_back(id, at(1.0));
+}
+
 #[test]
 fn a_slow_host_never_delays_a_fast_one() {
     let mut frontier = frontier(
@@ -258,16 +266,7 @@ fn robots_txt_comes_before_the_first_page_and_holds_no_slot_of_it() {
     let (id, robots) = sent(take(&mut frontier, at(0.0)));
     assert_eq!(robots.hop.unwrap().path(), "/robots.txt");
     assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
-    let rules = Rules::of(Some(200), b"User-agent: *\nDisallow: /x", "politely").unwrap();
-    frontier.robots_answered(
-        id,
-        Standing::Known {
-            rules: rules.into(),
-            until: at(100.0),
-        },
-        at(1.0),
-    );
-    frontier.came_back(id, at(1.0));
+    robots_come(&mut frontier, id, b"User-agent: *\nDisallow: /x");
     let look = |_: &mut Pending| Url::parse("http://a/x").ok();
     let Take::Drop(_, pending, why) = frontier.take(at(1.0), |_| Ok(()), look) else {
         panic!("not dropped")
@@ -372,16 +371,7 @@ fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
 fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
     let mut frontier = frontier(true, &[("http://a/x", 1), ("http://a/private", 2)]);
     let (id, _) = sent(take(&mut frontier, at(0.0)));
-    let rules = Rules::of(Some(200), b"User-agent: *\nDisallow: /private", "politely").unwrap();
-    frontier.robots_answered(
-        id,
-        Standing::Known {
-            rules: rules.into(),
-            until: at(100.0),
-        },
-        at(1.0),
-    );
-    frontier.came_back(id, at(1.0));
+    robots_come(&mut frontier, id, b"User-agent: *\nDisallow: /private");
     let look = |page: &mut Pending| {
         Url::parse(["http://a/x", "http://a/private"][page.offset as usize - 1]).ok()
     };

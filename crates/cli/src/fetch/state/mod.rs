@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `urls.txt` | the input, written by [`spool`] |
 //! | `done.log` | the URLs that are finished, written by [`journal`] |
-//! | `sent.log` | requests and learned states since the last write of the next, written by [`sent`] |
+//! | `sent.log` | requests and learned states that the database lacks, written by [`sent`] |
 //! | `politely.redb` | learned states and robots.txt, written by [`store`] |
 
 pub(super) mod journal;
