@@ -82,6 +82,7 @@ fn crawl(set: Set, profile: &str, bars: &Bars) {
     let took = began.elapsed();
     let truth = town.truth();
     let story = story(&town, &truth, took, &said.err);
+    println!("{story}");
 
     assert_eq!(said.code, 0, "{story}");
     let rows = fs::read_to_string(&results).expect("the results are there");
