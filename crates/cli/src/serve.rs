@@ -104,7 +104,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
 async fn tell_trouble(limiter: Limiter) {
     let mut away = Away::new("the engine");
     // The engine gets a moment for its first answer.
-    let mut trouble = limiter.greet().await.err();
+    let mut trouble = limiter.ping().await.err();
     loop {
         if let Some(news) = away.news(trouble.as_deref()) {
             log::say(&format!("politely: {news}"));

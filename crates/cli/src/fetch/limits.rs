@@ -369,10 +369,10 @@ impl Limits {
     }
 
     /// Checks that the coordinator or engine accepts this process, if there is a fleet.
-    pub(crate) async fn greet(&self) -> Result<(), Wrong> {
+    pub(crate) async fn ping(&self) -> Result<(), Wrong> {
         match &self.fleet {
             Some(fleet) => fleet
-                .greet()
+                .ping()
                 .await
                 .map_err(|why| Wrong(no_beginning(self.shared_by, &why))),
             None => Ok(()),

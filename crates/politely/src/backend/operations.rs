@@ -143,7 +143,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn refresh<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, Result<bool, String>>;
 
-    fn greet(&self) -> Later<'_, Result<(), String>>;
+    fn ping(&self) -> Later<'_, Result<(), String>>;
 
     fn trouble(&self) -> Option<String>;
 

@@ -342,8 +342,8 @@ impl Limiter {
     /// # Errors
     /// The reason why it does not accept this client. Examples: the token is wrong, or the server
     /// is no coordinator.
-    pub async fn greet(&self) -> Result<(), String> {
-        self.operations().greet().await
+    pub async fn ping(&self) -> Result<(), String> {
+        self.operations().ping().await
     }
 
     /// Returns the error of the last call of the coordinator or the engine, if it failed.

@@ -294,7 +294,7 @@ impl Operations for Coordinator {
         Box::pin(std::future::ready(Ok(false)))
     }
 
-    fn greet(&self) -> Later<'_, Result<(), String>> {
+    fn ping(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
             let before = self.0.session.lock().ping();
             self.0.wake.notify_one();

@@ -327,7 +327,7 @@ impl Operations for Local {
         Box::pin(std::future::ready(Ok(self.knows(key))))
     }
 
-    fn greet(&self) -> Later<'_, Result<(), String>> {
+    fn ping(&self) -> Later<'_, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -308,7 +308,7 @@ impl Operations for Store {
         Box::pin(self.read_now(key, patience))
     }
 
-    fn greet(&self) -> Later<'_, Result<(), String>> {
+    fn ping(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
             let began = self.0.clock.now();
             loop {

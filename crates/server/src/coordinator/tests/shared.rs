@@ -96,7 +96,7 @@ impl Town {
         let config = Arc::new(self.memory.clone());
         let coordinator = Coordinator::shared(settings, Arc::new(engine), Away::Closed, None);
         let coordinator = coordinator.unwrap().share_config(config);
-        coordinator.limiter().greet().await.unwrap();
+        coordinator.limiter().ping().await.unwrap();
         coordinator.refresh_config().await.unwrap();
         coordinator
     }

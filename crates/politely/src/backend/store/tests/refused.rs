@@ -110,8 +110,8 @@ async fn who_is_refused_every_write_says_so_and_does_not_press() {
 #[tokio::test(start_paused = true)]
 async fn so_does_who_finds_it_like_that() {
     let (limiter, full, calls) = full_from(true, memory());
-    let greeted = tokio::time::timeout(Duration::from_secs(10), limiter.greet());
-    let why = greeted.await.unwrap().unwrap_err();
+    let pinged = tokio::time::timeout(Duration::from_secs(10), limiter.ping());
+    let why = pinged.await.unwrap().unwrap_err();
     assert!(why.contains(WHY), "{why}");
     is_told_and_left_in_peace(&limiter, &calls).await;
     goes_on(&limiter, &full).await;
@@ -130,8 +130,8 @@ async fn an_epoch_that_is_none_is_told() {
     };
     memory.compare_and_set(vec![write]).await.remove(0).unwrap();
     let (limiter, _, calls) = full_from(false, memory);
-    let greeted = tokio::time::timeout(Duration::from_secs(10), limiter.greet());
-    let why = greeted.await.unwrap().unwrap_err();
+    let pinged = tokio::time::timeout(Duration::from_secs(10), limiter.ping());
+    let why = pinged.await.unwrap().unwrap_err();
     assert!(why.contains("politely:epoch holds something"), "{why}");
     sleep(Duration::from_secs(10)).await;
     assert!(calls.load(Ordering::Relaxed) < 1_000);
