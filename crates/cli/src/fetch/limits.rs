@@ -388,7 +388,7 @@ impl Limits {
     pub(crate) async fn settle(&self) {
         if let Some(fleet) = &self.fleet {
             fleet.close();
-            fleet.settled(SETTLE).await;
+            fleet.flush(SETTLE).await;
         }
     }
 

@@ -96,7 +96,7 @@ async fn the_rust_client_trusts_the_authority_it_is_told_of() {
     limiter.ping().await.expect("it listens");
     let permit = limiter.acquire(&key).await.expect("a permit");
     permit.report(&Report::of(Signal::Ok));
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     assert_eq!(limiter.trouble(), None);
     assert_eq!(limiter.rate(&key), Some(1000.0));
 

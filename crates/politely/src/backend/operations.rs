@@ -137,7 +137,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn commits(&self) -> Option<Commits>;
 
-    fn settled(&self, patience: Duration) -> Later<'_, bool>;
+    fn flush(&self, patience: Duration) -> Later<'_, bool>;
 
     fn confirm<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, bool>;
 

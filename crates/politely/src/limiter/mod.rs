@@ -326,8 +326,8 @@ impl Limiter {
     ///
     /// Returns whether all have reached it. A report that a coordinator refused has not; the log
     /// has the reason. Call this at the end of a program.
-    pub async fn settled(&self, patience: Duration) -> bool {
-        self.operations().settled(patience).await
+    pub async fn flush(&self, patience: Duration) -> bool {
+        self.operations().flush(patience).await
     }
 
     /// Returns whether permits come from a coordinator or an engine, and not from this process.

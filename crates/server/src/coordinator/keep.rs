@@ -406,7 +406,7 @@ impl Coordinator {
         if self.0.limiter.is_shared() {
             // Their holders may report them to the other coordinators.
             self.0.permits.abandon();
-            self.0.limiter.settled(WRITTEN).await;
+            self.0.limiter.flush(WRITTEN).await;
         }
         let coordinator = self.clone();
         let saved = tokio::task::spawn_blocking(move || {

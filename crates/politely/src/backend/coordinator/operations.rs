@@ -262,7 +262,7 @@ impl Operations for Coordinator {
         None
     }
 
-    fn settled(&self, patience: Duration) -> Later<'_, bool> {
+    fn flush(&self, patience: Duration) -> Later<'_, bool> {
         let accepted = async {
             loop {
                 let ended = self.0.call_ended.notified();
@@ -281,9 +281,9 @@ impl Operations for Coordinator {
         })
     }
 
-    /// Waits as [`Operations::settled`] does: the coordinator writes reports of all keys.
+    /// Waits as [`Operations::flush`] does: the coordinator writes reports of all keys.
     fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
-        self.settled(patience)
+        self.flush(patience)
     }
 
     fn refresh<'a>(

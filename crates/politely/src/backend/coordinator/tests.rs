@@ -136,7 +136,7 @@ async fn many_tasks_cost_few_calls() {
     for task in tasks {
         task.await.unwrap();
     }
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     let calls = coordinator.0.calls.load(Ordering::Relaxed);
     assert_eq!(coordinator.0.reported.lock().len(), 5_000);
     assert!(calls < 1_000, "{calls} calls for 5,000 permits");
@@ -164,7 +164,7 @@ async fn a_permit_is_reported_heard_or_cancelled() {
     assert!(sent.renew().is_some());
     drop(sent);
     limiter.acquire(&key).await.unwrap().abandon();
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     let said = |permit: &str, flag| (permit.to_owned(), flag);
     assert_eq!(
         *coordinator.0.reported.lock(),
@@ -197,7 +197,7 @@ async fn nobody_is_let_through_while_it_is_away_and_nothing_is_lost() {
     coordinator.0.away.store(false, Ordering::Relaxed);
     let permit = waiting.await.unwrap().unwrap();
     permit.report(&Report::of(Signal::Ok));
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     assert_eq!(coordinator.0.reported.lock().len(), 2);
 }
 
@@ -214,7 +214,7 @@ async fn who_tries_is_called_when_the_permit_is_there() {
             .unwrap()
             .report(&Report::of(Signal::Ok));
     }
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     assert_eq!(coordinator.0.reported.lock().len(), 20);
 }
 
@@ -234,7 +234,7 @@ async fn a_closed_limiter_ends_all_waiting_and_still_reports() {
     assert_eq!(ended.unwrap_err(), crate::AcquireError::Closed);
     coordinator.0.away.store(false, Ordering::Relaxed);
     held.report(&Report::of(Signal::Ok));
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     assert_eq!(coordinator.0.reported.lock().len(), 1);
 }
 
@@ -280,7 +280,7 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
     assert_eq!(ask("GET").await.unwrap().status(), 503);
     assert_eq!(sent.load(Ordering::Relaxed), 3);
     assert_eq!(ask("POST").await.unwrap().status(), 503);
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     let heads = coordinator.0.attempts.lock().clone();
     let mut counted: Vec<_> = heads.into_iter().collect();
     counted.dedup();

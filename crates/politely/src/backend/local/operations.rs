@@ -315,7 +315,7 @@ impl Operations for Local {
         None
     }
 
-    fn settled(&self, _patience: Duration) -> Later<'_, bool> {
+    fn flush(&self, _patience: Duration) -> Later<'_, bool> {
         Box::pin(std::future::ready(true))
     }
 

@@ -293,7 +293,7 @@ impl Operations for Store {
         })
     }
 
-    fn settled(&self, patience: Duration) -> Later<'_, bool> {
+    fn flush(&self, patience: Duration) -> Later<'_, bool> {
         let now = self.0.clock.now();
         self.0.state.lock().node.flush(now);
         self.0.wake.notify_one();

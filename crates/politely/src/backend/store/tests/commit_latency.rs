@@ -62,7 +62,7 @@ async fn a_commit_takes_as_long_as_all_its_attempts() {
     sleep(Duration::from_secs(5)).await;
     for took in [WRITE, 2 * WRITE] {
         limiter.acquire(&key()).await.unwrap().report(&ok());
-        assert!(limiter.settled(Duration::from_secs(1)).await);
+        assert!(limiter.flush(Duration::from_secs(1)).await);
         let commits = limiter.commits().unwrap();
         assert_eq!((commits.took_p50, commits.took_p99), (WRITE, took));
         // The next attempt conflicts with it.

@@ -242,7 +242,7 @@ impl Keeper for Limiter {
     }
 
     async fn settle(&mut self) {
-        assert!(self.settled(Duration::from_secs(1)).await);
+        assert!(self.flush(Duration::from_secs(1)).await);
     }
 }
 

@@ -65,7 +65,7 @@ async fn a_permit_comes_and_is_reported() {
     let limiter = process(&memory, Config::fixed(1.0, 1.0));
     let permit = limiter.acquire(&key()).await.unwrap();
     permit.report(&ok());
-    assert!(limiter.settled(Duration::from_secs(5)).await);
+    assert!(limiter.flush(Duration::from_secs(5)).await);
     let stats = limiter.stats();
     assert_eq!((stats.granted, stats.reported, stats.waiting), (1, 1, 0));
     assert!(stats.waits == 0 && stats.waited == Duration::ZERO && stats.memory > 0);
@@ -83,7 +83,7 @@ async fn a_crawl_delay_that_one_read_holds_for_all() {
         fresh: Duration::from_hours(1),
     };
     limiters[0].crawl_delay(&key(), delay).unwrap();
-    assert!(limiters[0].settled(Duration::from_secs(5)).await);
+    assert!(limiters[0].flush(Duration::from_secs(5)).await);
     let mut tasks = tokio::task::JoinSet::new();
     for limiter in &limiters {
         for _ in 0..5 {
@@ -107,7 +107,7 @@ async fn a_crawl_delay_that_one_read_holds_for_all() {
     let commits = |limiter: &Limiter| limiter.commits().unwrap().commits;
     let before = commits(&limiters[1]);
     limiters[1].crawl_delay(&key(), delay).unwrap();
-    assert!(limiters[1].settled(Duration::from_secs(5)).await);
+    assert!(limiters[1].flush(Duration::from_secs(5)).await);
     assert_eq!(commits(&limiters[1]), before);
 }
 
@@ -186,7 +186,7 @@ async fn a_hold_holds_for_all() {
     one.acquire(&key()).await.unwrap().report(&ok());
     one.hold(&key(), Duration::from_secs(30), HoldReason::Operator)
         .unwrap();
-    assert!(one.settled(Duration::from_secs(5)).await);
+    assert!(one.flush(Duration::from_secs(5)).await);
     let clock = Clock::tokio();
     let began = clock.now();
     other.acquire(&key()).await.unwrap().report(&ok());

@@ -88,7 +88,7 @@ async fn goes_on(limiter: &Limiter, full: &AtomicBool) {
     let key = key();
     let permit = tokio::time::timeout(Duration::from_secs(3), limiter.acquire(&key));
     permit.await.unwrap().unwrap().report(&ok());
-    assert!(limiter.settled(Duration::from_secs(5)).await);
+    assert!(limiter.flush(Duration::from_secs(5)).await);
     assert_eq!(limiter.trouble(), None);
 }
 
