@@ -110,7 +110,7 @@ async fn tell_trouble(limiter: Limiter) {
             log::say(&format!("politely: {news}"));
         }
         tokio::time::sleep(LOOK_EVERY).await;
-        trouble = limiter.trouble();
+        trouble = limiter.last_error();
     }
 }
 

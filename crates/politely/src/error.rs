@@ -67,8 +67,8 @@ pub enum RefusalReason {
     #[error("the coordinator or the engine is asked")]
     Asked,
     /// The coordinator refuses the call, because of a wrong token or a number that it does not
-    /// allow. [`Limiter::trouble`](crate::Limiter::trouble) has the reason if the last call was
-    /// refused.
+    /// allow. [`Limiter::last_error`](crate::Limiter::last_error) has the reason if the last call
+    /// was refused.
     #[error("the coordinator refuses")]
     Refused,
     /// The registry is full of keys that cannot be evicted.

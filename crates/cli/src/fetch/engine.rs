@@ -172,7 +172,7 @@ impl Engine {
         let mut away = Away::new(self.limits.shared_by);
         loop {
             let ready = tokio::time::timeout(KEEP_EVERY, self.limits.ready()).await;
-            let trouble = self.limits.trouble();
+            let trouble = self.limits.last_error();
             if let Some(news) = away.news(trouble.as_deref()) {
                 self.talk.say(&news);
             }

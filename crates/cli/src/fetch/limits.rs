@@ -380,8 +380,8 @@ impl Limits {
     }
 
     /// Returns why the coordinator or engine does not answer, if so.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.fleet.as_ref()?.trouble()
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.fleet.as_ref()?.last_error()
     }
 
     /// Returns unused permits and waits until everything is reported.

@@ -145,7 +145,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn ping(&self) -> Later<'_, Result<(), String>>;
 
-    fn trouble(&self) -> Option<String>;
+    fn last_error(&self) -> Option<String>;
 
     fn close(&self);
 }

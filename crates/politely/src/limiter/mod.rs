@@ -347,8 +347,8 @@ impl Limiter {
     }
 
     /// Returns the error of the last call of the coordinator or the engine, if it failed.
-    pub fn trouble(&self) -> Option<String> {
-        self.operations().trouble()
+    pub fn last_error(&self) -> Option<String> {
+        self.operations().last_error()
     }
 
     /// Returns the rate of `key` in requests per second. With a coordinator or an engine, this is

@@ -349,7 +349,7 @@ impl Coordinator {
         let (confirmed, kept) = tokio::join!(self.confirm(keys), self.keep_now(keys));
         if confirmed.contains(&false) {
             let why = "the engine has not confirmed the change";
-            let away = self.0.limiter.trouble();
+            let away = self.0.limiter.last_error();
             let why = away.map_or_else(|| why.to_owned(), |away| format!("{why}: {away}"));
             return Err(NotSet::Unkept(why));
         }

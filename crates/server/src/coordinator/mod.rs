@@ -254,7 +254,7 @@ impl Coordinator {
 
     /// Runs the background tasks until it is dropped. Call it once, in a task of its own.
     ///
-    /// Each part runs in its own task. If one ends, [`Coordinator::trouble`] says so.
+    /// Each part runs in its own task. If one ends, [`Coordinator::last_error`] says so.
     pub async fn tend(self) {
         let mut tasks = JoinSet::new();
         self.supervise(&mut tasks, "hands states to the store", Self::keep_learned);

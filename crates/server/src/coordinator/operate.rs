@@ -263,7 +263,7 @@ impl Coordinator {
 
     /// Returns an error if changes cannot be kept now.
     pub(super) fn refuse_if_in_trouble(&self) -> Result<(), NotSet> {
-        self.trouble()
+        self.last_error()
             .map_or(Ok(()), |why| Err(NotSet::Refused(why)))
     }
 

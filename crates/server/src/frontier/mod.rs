@@ -134,7 +134,7 @@ impl FrontierService {
     }
 
     /// Returns why calls fail, in one line.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn last_error(&self) -> Option<String> {
         let is_closed = self.lock().is_closed();
         is_closed.then(|| FrontierError::Closed.to_string())
     }

@@ -266,7 +266,7 @@ fn emit(coordinator: &Coordinator, commit: &'static str) {
     watch.emit();
     if let Some(commits) = limiter.commits() {
         commits.emit();
-        let away = limiter.trouble().is_some();
+        let away = limiter.last_error().is_some();
         ::metrics::gauge!("politely_engine_away").set(f64::from(u8::from(away)));
     }
     if let Some(kept) = coordinator.kept() {

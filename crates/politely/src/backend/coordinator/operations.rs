@@ -310,7 +310,7 @@ impl Operations for Coordinator {
         })
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn last_error(&self) -> Option<String> {
         self.0.session.lock().last_error()
     }
 

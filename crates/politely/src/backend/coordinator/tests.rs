@@ -193,7 +193,7 @@ async fn nobody_is_let_through_while_it_is_away_and_nothing_is_lost() {
         assert!(limiter.try_acquire(&key).is_err());
         tokio::task::yield_now().await;
     }
-    assert_eq!(limiter.trouble().as_deref(), Some("away"));
+    assert_eq!(limiter.last_error().as_deref(), Some("away"));
     coordinator.0.away.store(false, Ordering::Relaxed);
     let permit = waiting.await.unwrap().unwrap();
     permit.report(&Report::of(Signal::Ok));

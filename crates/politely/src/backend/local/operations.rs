@@ -331,7 +331,7 @@ impl Operations for Local {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn last_error(&self) -> Option<String> {
         None
     }
 

@@ -329,7 +329,7 @@ impl Operations for Store {
         })
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn last_error(&self) -> Option<String> {
         self.0.last_error()
     }
 

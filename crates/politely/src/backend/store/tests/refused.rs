@@ -79,7 +79,7 @@ async fn is_told_and_left_in_peace(limiter: &Limiter, calls: &AtomicUsize) {
     sleep(Duration::from_secs(10)).await;
     let made = calls.load(Ordering::Relaxed) - before;
     assert!(made < 1_000, "{made} calls in ten seconds");
-    let why = limiter.trouble().unwrap();
+    let why = limiter.last_error().unwrap();
     assert!(why.contains(WHY), "{why}");
 }
 
@@ -89,7 +89,7 @@ async fn goes_on(limiter: &Limiter, full: &AtomicBool) {
     let permit = tokio::time::timeout(Duration::from_secs(3), limiter.acquire(&key));
     permit.await.unwrap().unwrap().report(&ok());
     assert!(limiter.flush(Duration::from_secs(5)).await);
-    assert_eq!(limiter.trouble(), None);
+    assert_eq!(limiter.last_error(), None);
 }
 
 #[tokio::test(start_paused = true)]
