@@ -18,7 +18,6 @@
 
 mod args;
 mod audit;
-mod away;
 mod build;
 mod config;
 mod demo;
@@ -39,6 +38,7 @@ mod state;
 mod target;
 mod token;
 mod top;
+mod unavailable;
 mod units;
 mod worker_args;
 

@@ -264,7 +264,7 @@ impl Limiter {
             }
             let pause = left.min(ends_in + Duration::from_millis(1)).min(REREAD);
             if tokio::time::timeout(pause, changed).await.is_err() && pause == REREAD {
-                // Its answer shows in the locks. While the engine is away, the claim waits.
+                // Its answer shows in the locks. While the engine is unavailable, the claim waits.
                 let _ = self.refresh(key, REREAD).await;
             }
         }

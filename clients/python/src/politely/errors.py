@@ -45,7 +45,7 @@ class TimedOut(PolitelyError):
         """The number of requests before this one in the key's queue."""
 
 
-class Away(TimedOut):
+class Unavailable(TimedOut):
     """The coordinator did not answer within the caller's time. No permit was granted, so nothing
     may be sent.
     """

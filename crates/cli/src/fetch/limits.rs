@@ -491,7 +491,9 @@ fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong>
     config.lease = settings.lease.unwrap_or(STORE_LEASE);
     let builder = Limiter::builder().config(config).clock(clock);
     let builder = builder.store(engine);
-    let limiter = builder.when_away(settings.store_away.into()).build();
+    let limiter = builder
+        .when_unavailable(settings.store_unavailable.into())
+        .build();
     limiter.map_err(|why| Wrong(why.to_string()))
 }
 

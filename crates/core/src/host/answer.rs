@@ -154,7 +154,7 @@ pub enum Reason {
     Quarantine,
     /// The engine that keeps the key's state is unavailable. A [`crate::host::Host`] never answers
     /// this; the caller of the engine does.
-    Away,
+    Unavailable,
     /// The key's cell in the engine cannot be decoded by this version. A [`crate::host::Host`]
     /// never answers this.
     Unreadable,
@@ -171,7 +171,7 @@ impl fmt::Display for Reason {
             Self::Parked(reason) => write!(f, "parked, {}", reason.as_str()),
             Self::Breaker => f.write_str("breaker"),
             Self::Quarantine => f.write_str("quarantine"),
-            Self::Away => f.write_str("engine away"),
+            Self::Unavailable => f.write_str("engine unavailable"),
             Self::Unreadable => f.write_str("its cell cannot be read"),
         }
     }

@@ -59,7 +59,8 @@ pub(super) async fn key(
     let key = named(&name)?;
     match api.coordinator.refresh(&key).await {
         Err(why) if api.coordinator.limiter().explain(&key).is_none() => {
-            let detail = format!("the key {key} is not known here, and the engine is away: {why}");
+            let detail =
+                format!("the key {key} is not known here, and the engine is unavailable: {why}");
             Err(Wrong::busy(&detail))
         }
         _ => api.detail(&key),

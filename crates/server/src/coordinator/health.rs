@@ -48,7 +48,7 @@ impl Coordinator {
     pub fn last_error(&self) -> Option<String> {
         let away = || {
             let why = self.0.limiter.last_error()?;
-            Some(format!("the engine is away: {why}"))
+            Some(format!("the engine is unavailable: {why}"))
         };
         self.broken().or_else(away)
     }

@@ -41,7 +41,7 @@ use politely::core::config::{Config, InvalidConfig};
 use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
-use politely::store::Away;
+use politely::store::Unavailable;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -192,11 +192,14 @@ impl Coordinator {
     pub fn shared(
         settings: Settings,
         engine: Arc<dyn Engine>,
-        away: Away,
+        away: Unavailable,
         kept: Option<(Store, Kept)>,
     ) -> Result<Self, StartError> {
         let cells = Arc::clone(&engine);
-        let limiter = limiter(&settings).store(engine).when_away(away).build()?;
+        let limiter = limiter(&settings)
+            .store(engine)
+            .when_unavailable(away)
+            .build()?;
         // A random number, so that permit names differ between coordinators.
         let boot = RandomState::new().hash_one(std::process::id()) % (1 << 23);
         let (store, kept) = kept.unzip();

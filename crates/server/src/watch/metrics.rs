@@ -65,7 +65,7 @@ const HELP: [(&str, &str); 44] = [
         "Processes that share the engine, this one included.",
     ),
     (
-        "politely_engine_away",
+        "politely_engine_unavailable",
         "1 while the engine is unavailable, else 0.",
     ),
     (
@@ -267,7 +267,7 @@ fn emit(coordinator: &Coordinator, commit: &'static str) {
     if let Some(commits) = limiter.commits() {
         commits.emit();
         let away = limiter.last_error().is_some();
-        ::metrics::gauge!("politely_engine_away").set(f64::from(u8::from(away)));
+        ::metrics::gauge!("politely_engine_unavailable").set(f64::from(u8::from(away)));
     }
     if let Some(kept) = coordinator.kept() {
         ::metrics::counter!("politely_state_commits_total").absolute(kept.commits);

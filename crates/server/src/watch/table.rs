@@ -50,7 +50,7 @@ pub(super) const STATES: [(KeyState, &str); 10] = [
     (KeyState::Parked, "parked"),
     (KeyState::Breaker, "breaker"),
     (KeyState::Quarantine, "quarantine"),
-    (KeyState::Away, "away"),
+    (KeyState::Unavailable, "unavailable"),
 ];
 
 /// The numbers of the table in `/metrics`.
@@ -86,7 +86,7 @@ pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Ti
         Some(Reason::Parked(_)) => KeyState::Parked,
         Some(Reason::Breaker) => KeyState::Breaker,
         Some(Reason::Quarantine) => KeyState::Quarantine,
-        Some(Reason::Away | Reason::Unreadable) => KeyState::Away,
+        Some(Reason::Unavailable | Reason::Unreadable) => KeyState::Unavailable,
     };
     Glance {
         key: key.clone(),

@@ -55,7 +55,7 @@ impl Generous {
         let Self(inner) = self;
         inner.calls.fetch_add(1, Ordering::Relaxed);
         if inner.away.load(Ordering::Relaxed) {
-            return Err(CallError::Unavailable("away".to_owned()));
+            return Err(CallError::Unavailable("unavailable".to_owned()));
         }
         match call {
             Call::Exchange(call, _) => {
@@ -193,7 +193,7 @@ async fn nobody_is_let_through_while_it_is_away_and_nothing_is_lost() {
         assert!(limiter.try_acquire(&key).is_err());
         tokio::task::yield_now().await;
     }
-    assert_eq!(limiter.last_error().as_deref(), Some("away"));
+    assert_eq!(limiter.last_error().as_deref(), Some("unavailable"));
     coordinator.0.away.store(false, Ordering::Relaxed);
     let permit = waiting.await.unwrap().unwrap();
     permit.report(&Report::of(Signal::Ok));

@@ -33,7 +33,7 @@
 //!   the background from half its length on. Once it returns `None`, the request must be aborted.
 //!
 //! While the engine is unavailable, no permit is granted and permits already granted expire, unless
-//! [`Away::Share`] was chosen. `docs/explanation/fleet.md` lists the promises.
+//! [`Unavailable::Share`] was chosen. `docs/explanation/fleet.md` lists the promises.
 //!
 //! The protocol is the crate `politely-store`, which does no I/O. This module connects it to the
 //! limiter and to a runtime:
@@ -83,7 +83,7 @@ use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
 
-pub use self::builder::{Away, StoreBuilder, StoreError};
+pub use self::builder::{StoreBuilder, StoreError, Unavailable};
 
 use self::confirm::Refresh;
 use self::permit_guard::StoreGuard;
@@ -128,12 +128,18 @@ enum Refused {
 }
 
 impl Store {
-    fn new(config: Arc<Config>, clock: Clock, capacity: usize, seed: u64, away: Away) -> Self {
+    fn new(
+        config: Arc<Config>,
+        clock: Clock,
+        capacity: usize,
+        seed: u64,
+        unavailable: Unavailable,
+    ) -> Self {
         // The node id must differ between processes, even if the seed makes jitter repeatable.
         let drawn =
             foldhash::fast::RandomState::default().hash_one((std::process::id(), clock.now()));
         let id = (drawn >> 32) as u32 ^ drawn as u32;
-        Self::with_id(NodeId(id), config, clock, capacity, seed, away)
+        Self::with_id(NodeId(id), config, clock, capacity, seed, unavailable)
     }
 
     fn with_id(
@@ -142,7 +148,7 @@ impl Store {
         clock: Clock,
         capacity: usize,
         seed: u64,
-        away: Away,
+        unavailable: Unavailable,
     ) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
@@ -151,7 +157,7 @@ impl Store {
                     seed,
                     config,
                     keys_max: capacity,
-                    shares_when_unavailable: away == Away::Share,
+                    shares_when_unavailable: unavailable == Unavailable::Share,
                 }),
                 callers: HashMap::default(),
                 closed: false,

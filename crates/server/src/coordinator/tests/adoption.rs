@@ -2,7 +2,7 @@
 //! the engine's thread has its own clock.
 
 use politely::cells::Memory;
-use politely::store::Away;
+use politely::store::Unavailable;
 
 use super::*;
 
@@ -15,7 +15,13 @@ fn two(config: &Config) -> [Coordinator; 2] {
             config: config.clone(),
             ..Settings::default()
         };
-        Coordinator::shared(settings, Arc::new(engine.clone()), Away::Closed, None).unwrap()
+        Coordinator::shared(
+            settings,
+            Arc::new(engine.clone()),
+            Unavailable::Closed,
+            None,
+        )
+        .unwrap()
     })
 }
 

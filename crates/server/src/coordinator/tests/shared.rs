@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
-use politely::store::Away;
+use politely::store::Unavailable;
 use politely_api::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
@@ -94,7 +94,8 @@ impl Town {
             keeps: Arc::clone(&self.keeps),
         };
         let config = Arc::new(self.memory.clone());
-        let coordinator = Coordinator::shared(settings, Arc::new(engine), Away::Closed, None);
+        let coordinator =
+            Coordinator::shared(settings, Arc::new(engine), Unavailable::Closed, None);
         let coordinator = coordinator.unwrap().share_config(config);
         coordinator.limiter().ping().await.unwrap();
         coordinator.refresh_config().await.unwrap();

@@ -10,7 +10,7 @@ use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
 use super::{Leaving, key, memory, ok, process, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
 use politely_store::Memory;
@@ -114,7 +114,11 @@ async fn what_is_said_of_it_while_the_engine_is_away_is_written_when_it_is_back(
         hangs: false,
         looks: Arc::default(),
     };
-    let other = started(Arc::new(engine), Config::fixed(1_000.0, 4.0), Away::Closed);
+    let other = started(
+        Arc::new(engine),
+        Config::fixed(1_000.0, 4.0),
+        Unavailable::Closed,
+    );
     let adopted = other.adopt(&leases, SOON).await.unwrap().unwrap();
     assert!(adopted.renew().is_some());
     adopted.report(&ok());

@@ -7,7 +7,7 @@ use politely_core::config::Config;
 use politely_store::testing::CROWD;
 
 use super::{held, key, memory, ok, overwrite, process, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::sync::sleep;
 use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 
@@ -58,7 +58,7 @@ async fn somebody_else_writes(memory: &Memory) {
 async fn a_commit_takes_as_long_as_all_its_attempts() {
     let memory = memory();
     let engine = Arc::new(Slow(memory.clone()));
-    let limiter = started(engine, Config::fixed(1.0, 1.0), Away::Closed);
+    let limiter = started(engine, Config::fixed(1.0, 1.0), Unavailable::Closed);
     sleep(Duration::from_secs(5)).await;
     for took in [WRITE, 2 * WRITE] {
         limiter.acquire(&key()).await.unwrap().report(&ok());

@@ -16,7 +16,7 @@ use politely_store::NodeId;
 use proptest::prelude::*;
 
 use super::{Store, driven, key, memory};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
@@ -350,7 +350,7 @@ proptest! {
             let engine: Arc<dyn Engine> = Arc::new(memory());
             let (clock, config) = (Clock::tokio(), Arc::new(config.clone()));
             // A node begins a cell with lease ids of its own. Those of node 0 begin with zero.
-            let store = Store::with_id(NodeId(0), config, clock.clone(), 1 << 10, SEED, Away::Closed);
+            let store = Store::with_id(NodeId(0), config, clock.clone(), 1 << 10, SEED, Unavailable::Closed);
             let mut limiter = driven(store, clock, engine);
             sleep(LATER).await;
             limiter.operate(&Step::Set { rate: None, in_flight: None });

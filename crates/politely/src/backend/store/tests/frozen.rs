@@ -16,7 +16,7 @@ async fn who_stood_still_does_not_blame_the_engine() {
     let (offset, memory) = (Arc::default(), memory());
     let clock = frozen_for(&offset);
     let config = Arc::new(Config::fixed(10.0, 1.0));
-    let store = Store::new(config, clock.clone(), 1 << 10, 7, Away::Closed);
+    let store = Store::new(config, clock.clone(), 1 << 10, 7, Unavailable::Closed);
     let limiter = driven(store, clock, Arc::new(memory));
     assert!(
         limiter.last_error().is_some(),

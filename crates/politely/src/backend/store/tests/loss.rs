@@ -7,7 +7,7 @@ use std::time::Duration;
 use politely_core::config::Config;
 
 use super::{Leaving, held, key, memory, ok, overwrite, process, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
 
@@ -95,7 +95,7 @@ async fn who_meets_an_older_state_looks_at_the_engine_before_anything_leaves() {
         hangs: false,
         looks: Arc::clone(&looks),
     };
-    let limiter = started(Arc::new(engine), one_slot(), Away::Closed);
+    let limiter = started(Arc::new(engine), one_slot(), Unavailable::Closed);
     sleep(Duration::from_secs(5)).await;
     let mut counted = Vec::new();
     for loses in [false, true] {

@@ -23,7 +23,7 @@ use politely_store::{
     Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Version, Write, Written, cell_name,
 };
 
-use super::{Away, Store, driver};
+use super::{Store, Unavailable, driver};
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
@@ -31,10 +31,10 @@ use crate::sync::sleep;
 
 /// Starts a process of its own, as far as the engine can tell.
 fn process(memory: &Memory, config: Config) -> Limiter {
-    started(Arc::new(memory.clone()), config, Away::Closed)
+    started(Arc::new(memory.clone()), config, Unavailable::Closed)
 }
 
-fn started(engine: Arc<dyn Engine>, config: Config, away: Away) -> Limiter {
+fn started(engine: Arc<dyn Engine>, config: Config, away: Unavailable) -> Limiter {
     let clock = Clock::tokio();
     let store = Store::new(Arc::new(config), clock.clone(), 1 << 10, 7, away);
     driven(store, clock, engine)
@@ -355,7 +355,7 @@ impl Engine for Leaving {
 
 /// Returns when permits were granted, in seconds. Two processes at 2/s ask for all they can get,
 /// and the engine is unavailable from second 10 to 100.
-async fn left_while_away(away: Away, hangs: bool) -> Vec<f64> {
+async fn left_while_away(away: Unavailable, hangs: bool) -> Vec<f64> {
     let (memory, gone) = (memory(), Arc::new(AtomicBool::new(false)));
     let clock = Clock::tokio();
     let began = clock.now();
@@ -405,7 +405,7 @@ fn assert_within_rate(left: &[f64], extra: usize) {
 #[tokio::test(start_paused = true)]
 async fn nobody_leaves_while_the_engine_is_away() {
     for hangs in [false, true] {
-        let left = left_while_away(Away::Closed, hangs).await;
+        let left = left_while_away(Unavailable::Closed, hangs).await;
         assert_within_rate(&left, 0);
         // A grant may start up to two seconds later.
         assert_eq!(between(&left, 12.1, 100.0), 0, "{left:?}");
@@ -416,7 +416,7 @@ async fn nobody_leaves_while_the_engine_is_away() {
 #[tokio::test(start_paused = true)]
 async fn each_goes_on_with_its_share_for_a_minute() {
     for hangs in [false, true] {
-        let left = left_while_away(Away::Share, hangs).await;
+        let left = left_while_away(Unavailable::Share, hangs).await;
         assert_within_rate(&left, 2);
         let shared = between(&left, 14.0, 70.0);
         assert!((90..=114).contains(&shared), "{shared} of 112: {left:?}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
 use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
@@ -68,7 +68,11 @@ fn full_from(begin: bool, memory: Memory) -> (Limiter, Arc<AtomicBool>, Arc<Atom
         at_limit: Arc::clone(&full),
         calls: Arc::clone(&calls),
     };
-    let limiter = started(Arc::new(engine), Config::fixed(10.0, 1.0), Away::Closed);
+    let limiter = started(
+        Arc::new(engine),
+        Config::fixed(10.0, 1.0),
+        Unavailable::Closed,
+    );
     (limiter, full, calls)
 }
 
@@ -102,7 +106,7 @@ async fn who_is_refused_every_write_says_so_and_does_not_press() {
     is_told_and_left_in_peace(&limiter, &calls).await;
     assert!(!waits.is_finished());
     let why = limiter.explain(&key()).unwrap().wait.unwrap();
-    assert_eq!(why.reason, politely_core::host::Reason::Away);
+    assert_eq!(why.reason, politely_core::host::Reason::Unavailable);
     goes_on(&limiter, &full).await;
     waits.await.unwrap().unwrap().report(&ok());
 }
