@@ -171,7 +171,7 @@ impl Leases {
 
     /// Notes that the outcome is known, and returns the lease as it was. The slot stays taken until
     /// [`Leases::report`]. Returns `None` if the report is late or repeated.
-    pub fn hear(&mut self, id: LeaseId) -> Option<Lease> {
+    pub fn on_head(&mut self, id: LeaseId) -> Option<Lease> {
         let at = self.find(id)?;
         let lease = &mut self.live[at];
         if lease.is_heard() {
@@ -518,8 +518,8 @@ mod tests {
     fn what_was_heard_is_in_flight_until_reported() {
         let mut leases = Leases::default();
         let id = leases.take(at(0), LASTS, true, false).id;
-        assert!(leases.hear(id).is_some_and(|lease| lease.is_probe()));
-        assert!(leases.hear(id).is_none(), "heard once");
+        assert!(leases.on_head(id).is_some_and(|lease| lease.is_probe()));
+        assert!(leases.on_head(id).is_none(), "heard once");
         assert_eq!((leases.in_flight(), leases.unheard()), (1, 0));
         assert_eq!(leases.tally().live, 1);
         assert!(leases.report(id).is_some_and(|lease| !lease.is_probe()));
@@ -559,9 +559,9 @@ mod tests {
         other.generation(7);
         let own = one.take(at(1), LASTS, false, false).id;
         let later = other.take(at(2), LASTS, false, false).id;
-        one.hear(probe);
+        one.on_head(probe);
         one.renew(renewed, at(60));
-        other.hear(renewed);
+        other.on_head(renewed);
         other.report(ended);
 
         let mut joined = one.clone();

@@ -40,10 +40,10 @@ fn an_answer_heard_is_not_under_way() {
         ..Default::default()
     }
     .into();
-    let directions = host.hear(now, grant.lease, &report, &config, &mut rng);
+    let directions = host.on_head(now, grant.lease, &report, &config, &mut rng);
     assert!(directions.hold_until <= now);
     assert_eq!((host.in_flight(), host.tally().live), (1, 1));
-    let again = host.hear(now, grant.lease, &report, &config, &mut rng);
+    let again = host.on_head(now, grant.lease, &report, &config, &mut rng);
     assert!(again.late, "heard once");
     host.release(now, grant.lease, 0, &config);
     assert_eq!((host.in_flight(), host.tally().reported), (0, 1));

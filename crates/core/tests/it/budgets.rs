@@ -268,7 +268,7 @@ fn an_estimate_is_settled() {
     assert_eq!(left(&host, 4), 3_660);
     // The head may state less than the end of the body.
     let grant = granted(&mut host, at(5), 1_000, &config);
-    host.hear(at(5), grant.lease, &settled(10), &config, &mut rng);
+    host.on_head(at(5), grant.lease, &settled(10), &config, &mut rng);
     host.settle(at(6), grant.lease, &tokens(60), &config);
     host.release(at(6), grant.lease, 0, &config);
     assert_eq!(left(&host, 6), 3_600);

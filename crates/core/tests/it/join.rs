@@ -76,7 +76,7 @@ impl Side {
                 let lease = given(which);
                 let rng = &mut self.rng;
                 if which % 3 == 0 {
-                    self.host.hear(now, lease, report, config, rng);
+                    self.host.on_head(now, lease, report, config, rng);
                 } else {
                     self.host.report(now, lease, report, config, rng);
                 }

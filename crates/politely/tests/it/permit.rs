@@ -108,7 +108,7 @@ async fn what_is_heard_is_learned_at_once_and_in_flight_until_its_end() {
     let permit = limiter.try_acquire(&key).unwrap();
     let mut report = Report::of(Signal::RateLimited);
     report.retry_after = Some(Duration::from_secs(5));
-    let (directions, slot) = permit.heard(&report);
+    let (directions, slot) = permit.report_head(&report);
     assert!(directions.event && !directions.late);
     assert!(directions.hold_until >= limiter.now() + Duration::from_secs(5));
     assert_eq!(limiter.stats().reported, 1);
@@ -123,7 +123,7 @@ async fn a_body_that_keeps_coming_keeps_its_lease() {
     let (_, mut slot) = limiter
         .try_acquire(&key)
         .unwrap()
-        .heard(&Report::of(Signal::Ok));
+        .report_head(&Report::of(Signal::Ok));
     for _ in 0..10 {
         tokio::time::advance(Duration::from_mins(1)).await;
         slot.received(1 << 20);
@@ -139,7 +139,7 @@ async fn a_body_that_stalls_loses_it_and_is_counted_once() {
     let (_, slot) = limiter
         .try_acquire(&key)
         .unwrap()
-        .heard(&Report::of(Signal::Ok));
+        .report_head(&Report::of(Signal::Ok));
     tokio::time::advance(Duration::from_mins(3)).await;
     assert_eq!(books(&limiter, &key), (0, 1, 0, 0, 1));
     drop(slot);
@@ -151,7 +151,7 @@ async fn a_probe_that_was_heard_and_dropped_is_not_lost() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
     let ask = async |signal| {
         let permit = limiter.acquire(&key).await.unwrap();
-        drop(permit.heard(&Report::of(signal)));
+        drop(permit.report_head(&Report::of(signal)));
     };
     for _ in 0..5 {
         ask(Signal::Overloaded).await;
@@ -165,7 +165,7 @@ async fn a_body_holds_all_its_keys() {
     let limiter = limiter();
     let keys = ["a.example", "b.example"].map(|name| Key::host(name).unwrap());
     let permit = limiter.try_acquire(&keys).unwrap();
-    let (_, slot) = permit.heard(&Report::of(Signal::Ok));
+    let (_, slot) = permit.report_head(&Report::of(Signal::Ok));
     for key in &keys {
         assert_eq!(books(&limiter, key), (1, 1, 0, 0, 0));
     }

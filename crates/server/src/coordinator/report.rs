@@ -104,7 +104,7 @@ impl Coordinator {
         };
         let key = out.key.clone();
         let (directions, body) = if told.body_coming && !out.expired {
-            let (directions, body) = permit.heard(&report);
+            let (directions, body) = permit.report_head(&report);
             (directions, Some(body))
         } else {
             (permit.report(&report), None)

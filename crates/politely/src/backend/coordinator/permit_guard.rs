@@ -165,7 +165,7 @@ impl PermitGuard for CoordinatorGuard {
         self.send(outcome, report)
     }
 
-    fn heard(&mut self, report: &Report) -> Directions {
+    fn report_head(&mut self, report: &Report) -> Directions {
         let outcome = self.outcome(report, true);
         let later = Told {
             bytes: 0,

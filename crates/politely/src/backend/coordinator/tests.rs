@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely_api::client::CallError;
-use politely_api::wire::{Answer, Exchanged, Grant, Heard, Next, Told, ToldAnswer};
+use politely_api::wire::{Answer, Exchanged, Grant, Next, ReportedSignal, Told, ToldAnswer};
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
 use politely_core::key::Key;
@@ -102,8 +102,8 @@ impl Generous {
 /// Decides that a failed request may be sent twice more, at once.
 fn next(outcome: &Told) -> Next {
     match outcome.meaning.as_ref().map(|meaning| meaning.signal) {
-        Some(Heard::Overloaded) if outcome.attempt < 3 => Next::Retry { after_ms: 0 },
-        Some(Heard::Overloaded) => Next::GiveUp {
+        Some(ReportedSignal::Overloaded) if outcome.attempt < 3 => Next::Retry { after_ms: 0 },
+        Some(ReportedSignal::Overloaded) => Next::GiveUp {
             reason: "enough".to_owned(),
         },
         _ => Next::Done,
@@ -154,7 +154,7 @@ async fn a_permit_is_reported_heard_or_cancelled() {
     let limiter = coordinator.limiter();
     let (key, report) = (key(), Report::of(Signal::Ok));
     limiter.acquire(&key).await.unwrap().report(&report);
-    let (_, mut slot) = limiter.acquire(&key).await.unwrap().heard(&report);
+    let (_, mut slot) = limiter.acquire(&key).await.unwrap().report_head(&report);
     slot.received(100);
     assert!(slot.renew().is_some());
     drop(slot);

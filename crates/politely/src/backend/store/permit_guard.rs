@@ -145,7 +145,7 @@ impl PermitGuard for StoreGuard {
         directions
     }
 
-    fn heard(&mut self, report: &Report) -> Directions {
+    fn report_head(&mut self, report: &Report) -> Directions {
         self.body = Some(0);
         self.teach(report, true)
     }

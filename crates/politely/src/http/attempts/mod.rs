@@ -383,7 +383,7 @@ impl Attempts {
         };
         let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
         let report = Report { resource, ..report };
-        let (directions, slot): (_, Slot) = permit.heard(&report);
+        let (directions, slot): (_, Slot) = permit.report_head(&report);
         let hold = directions.hold_until.since(self.limiter.now());
         if !hold.is_zero() {
             tracing::debug!(%key, signal = ?report.signal, hold_ms = hold.as_millis() as u64, "hold");
