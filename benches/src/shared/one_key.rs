@@ -164,7 +164,7 @@ impl Ours {
             };
             tasks.spawn(async move {
                 while began.elapsed() < ROUND {
-                    let turn = limiter.turn();
+                    let turn = limiter.arrival();
                     if let Ok(permit) = limiter.acquire_in_turn(&key, ask, turn).await {
                         permits.fetch_add(u64::from(permit.slots()), Ordering::Relaxed);
                         for permit in permit.split() {

@@ -101,7 +101,7 @@ mod to_outcome;
 #[cfg(feature = "coordinator")]
 pub use self::backend::coordinator;
 pub use self::backend::local::registry::Full;
-pub use self::backend::local::waiters::Turn;
+pub use self::backend::local::waiters::Arrival;
 pub use self::backend::store::{self, cells};
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub use self::http::attempts;

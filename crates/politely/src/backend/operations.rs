@@ -14,7 +14,7 @@ use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
 use super::local::registry::Full;
-use super::local::waiters::Turn;
+use super::local::waiters::Arrival;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
@@ -36,16 +36,16 @@ pub(crate) trait Operations: Send + Sync {
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>>;
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal>;
+    fn try_acquire(&self, keys: &[Key], ask: Ask, arrival: Arrival) -> Result<Permit, Refusal>;
 
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>>;
 
     fn adopt<'a>(
@@ -121,7 +121,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize));
 
-    fn position(&self, key: &Key, turn: Turn) -> usize;
+    fn position(&self, key: &Key, arrival: Arrival) -> usize;
 
     fn evict_idle(&self, may_go: &mut dyn FnMut(&Key) -> bool);
 

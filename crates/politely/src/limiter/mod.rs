@@ -18,7 +18,7 @@ use politely_core::key::Key;
 
 use crate::backend::Backend;
 use crate::backend::local::Local;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::Operations;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Keys, Refusal};
@@ -197,7 +197,7 @@ impl Limiter {
         let keys = keys.into();
         let permit = match self.let_pass(keys) {
             Some(permit) => permit,
-            None => self.try_in_turn(keys, Ask::default(), Turn::LAST)?,
+            None => self.try_in_turn(keys, Ask::default(), Arrival::LAST)?,
         };
         Ok(permit)
     }
@@ -232,9 +232,9 @@ impl Limiter {
         &self,
         keys: impl Into<Keys<'a>>,
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Result<Permit, Refusal> {
-        self.operations().try_acquire(keys.into().0, ask, turn)
+        self.operations().try_acquire(keys.into().0, ask, arrival)
     }
 
     /// Waits until each of `keys` allows the request, and returns a permit for all.
@@ -257,17 +257,17 @@ impl Limiter {
         if let Some(permit) = self.let_pass(keys) {
             return Ok(permit);
         }
-        let (ask, turn) = (Ask::default(), self.turn());
-        self.operations().acquire(keys.0, ask, turn).await
+        let (ask, arrival) = (Ask::default(), self.arrival());
+        self.operations().acquire(keys.0, ask, arrival).await
     }
 
     /// Returns an arrival for this caller. In every queue it stands behind all earlier arrivals.
-    pub fn turn(&self) -> Turn {
+    pub fn arrival(&self) -> Arrival {
         let now = self.now().as_micros();
         let later = |came: u64| Some(now.max(came.saturating_add(1)));
         let came = &self.0.came;
         let before = came.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
-        Turn::from_micros(now.max(before.unwrap_or_default().saturating_add(1)))
+        Arrival::from_micros(now.max(before.unwrap_or_default().saturating_add(1)))
     }
 
     /// Works like [`Limiter::acquire`], with a given arrival and a given `ask`.
@@ -285,9 +285,9 @@ impl Limiter {
         &self,
         keys: impl Into<Keys<'a>>,
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Result<Permit, AcquireError> {
-        self.operations().acquire(keys.into().0, ask, turn).await
+        self.operations().acquire(keys.into().0, ask, arrival).await
     }
 
     /// Asks the backend for a permit for all `keys`, and returns it if each allows it now.
@@ -306,9 +306,9 @@ impl Limiter {
         &self,
         keys: impl Into<Keys<'a>>,
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Result<Permit, Refusal> {
-        self.operations().request(keys.into().0, ask, turn).await
+        self.operations().request(keys.into().0, ask, arrival).await
     }
 
     /// Waits until permits came that [`Limiter::try_acquire`] was refused for.

@@ -12,7 +12,7 @@ use politely_core::key::Key;
 
 use super::Limiter;
 use crate::backend::local::registry::Full;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::first_that_never_fits;
 use crate::error::{SetError, Unsupported};
 use crate::permit::Permit;
@@ -232,8 +232,8 @@ impl Limiter {
     }
 
     /// Returns the number of waiters for `key` that arrived before `turn`.
-    pub fn position(&self, key: &Key, turn: Turn) -> usize {
-        self.operations().position(key, turn)
+    pub fn position(&self, key: &Key, arrival: Arrival) -> usize {
+        self.operations().position(key, arrival)
     }
 
     /// Returns totals and the present state. It locks every shard in turn.

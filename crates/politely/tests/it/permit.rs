@@ -184,7 +184,7 @@ async fn a_run_that_is_split_and_dropped_returns_whole() {
         slots: 3,
         ..Ask::default()
     };
-    let run = || limiter.try_in_turn(&key, ask, limiter.turn()).unwrap();
+    let run = || limiter.try_in_turn(&key, ask, limiter.arrival()).unwrap();
     let first = run().split().next();
     assert_eq!(books(&limiter, &key), (1, 3, 0, 2, 0));
     drop(first);
@@ -208,7 +208,7 @@ async fn a_run_that_is_reported_whole_is_the_first() {
         slots: 3,
         ..Ask::default()
     };
-    let run = limiter.try_in_turn(&key, ask, limiter.turn()).unwrap();
+    let run = limiter.try_in_turn(&key, ask, limiter.arrival()).unwrap();
     run.report(&Report::of(Signal::Ok));
     assert_eq!(books(&limiter, &key), (0, 3, 1, 2, 0));
 }

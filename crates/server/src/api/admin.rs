@@ -164,7 +164,7 @@ impl Api {
             let detail = format!("the key {key} is not known");
             return Err(Wrong::new(StatusCode::NOT_FOUND, detail));
         };
-        let waiting = coordinator.limiter().position(key, politely::Turn::LAST);
+        let waiting = coordinator.limiter().position(key, politely::Arrival::LAST);
         let (history, decisions) = coordinator.watch().past(now, key);
         Ok(Json(KeyDetail {
             row: row(key, &explained, waiting, now),

@@ -193,8 +193,8 @@ impl Coordinator {
             worker.granted(1);
             let number = Number(granted.permit);
             if granted.wish != 0 {
-                let turn = self.0.limiter.turn();
-                self.0.wishes.restore(granted.wish, turn, now, number);
+                let arrival = self.0.limiter.arrival();
+                self.0.wishes.restore(granted.wish, arrival, now, number);
             }
             let out = Out {
                 permit: Some(permit),

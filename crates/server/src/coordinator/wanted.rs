@@ -8,7 +8,7 @@ use politely::core::gate::HoldReason;
 use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
 use politely::core::signal::Resource;
-use politely::{Ask, CrawlDelay, Reason, Refusal, Turn, UnitCosts};
+use politely::{Arrival, Ask, CrawlDelay, Reason, Refusal, UnitCosts};
 use politely_api::wire::{self, Cost, Item};
 use smallvec::SmallVec;
 use url::Url;
@@ -34,7 +34,7 @@ pub(super) struct Wanted<'a> {
     pub(super) resource: Option<Resource>,
     /// Its arrival, which is its place in the queue. `None` if it is assigned when the item starts
     /// to wait.
-    pub(super) turn: Option<Turn>,
+    pub(super) arrival: Option<Arrival>,
     /// The claim on the item's id, if the caller gave an id.
     pub(super) claim: Option<Claim<'a>>,
     /// The latest start, from now.
@@ -101,9 +101,9 @@ impl Coordinator {
             .min(Duration::from_millis(u64::from(wire::AHEAD_MAX_MS)));
         let placed = || {
             let earlier = PRIORITY_STEP * u32::from(asked.priority);
-            self.0.limiter.turn().earlier(earlier)
+            self.0.limiter.arrival().earlier(earlier)
         };
-        let (claim, turn) = match &asked.id {
+        let (claim, arrival) = match &asked.id {
             None => (None, (asked.priority > 0).then(placed)),
             Some(id) => {
                 check(
@@ -114,7 +114,7 @@ impl Coordinator {
                 let wish = Wishes::hash(worker.name(), id);
                 let print = fingerprint(asked, &keys);
                 match self.0.wishes.ask(wish, print, self.now(), placed) {
-                    Known::Wanted(claim, turn) => (Some(claim), Some(turn)),
+                    Known::Wanted(claim, arrival) => (Some(claim), Some(arrival)),
                     Known::AskedTwice => return Err(Quick::AskedTwice),
                     Known::Granted(number) if self.is_of(number, &keys[0]) => {
                         return Err(Quick::Granted(number));
@@ -145,7 +145,7 @@ impl Coordinator {
                 ..Ask::default()
             },
             resource: asked.url.as_deref().map(Resource::of),
-            turn,
+            arrival,
             claim,
             patience,
             rests_until,

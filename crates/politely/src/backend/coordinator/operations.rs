@@ -15,7 +15,7 @@ use politely_core::lock::{LockOp, SessionId};
 use super::Coordinator;
 use super::permit_guard::CoordinatorGuard;
 use crate::backend::local::registry::Full;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::{Later, Operations};
 use crate::backend::prefetch;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
@@ -39,12 +39,12 @@ impl Operations for Coordinator {
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        _turn: Turn,
+        _arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(self.acquire_and_wait(keys, ask))
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
+    fn try_acquire(&self, keys: &[Key], ask: Ask, _arrival: Arrival) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let now = self.now();
         let found = self.0.session.lock().try_acquire(keys, ask, now);
@@ -66,9 +66,9 @@ impl Operations for Coordinator {
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(async move { self.try_acquire(keys, ask, turn) })
+        Box::pin(async move { self.try_acquire(keys, ask, arrival) })
     }
 
     fn adopt<'a>(
@@ -222,7 +222,7 @@ impl Operations for Coordinator {
     fn each(&self, _visit: &mut dyn FnMut(&Key, &Explanation, usize)) {}
 
     /// Returns 0, since the coordinator keeps the queues.
-    fn position(&self, _key: &Key, _turn: Turn) -> usize {
+    fn position(&self, _key: &Key, _arrival: Arrival) -> usize {
         0
     }
 

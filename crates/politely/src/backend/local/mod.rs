@@ -31,7 +31,7 @@ use self::generation::Generation;
 use self::part::Part;
 use self::queue::KeptPlaces;
 use self::registry::{Registry, SharedShard};
-use self::waiters::{Turn, Waiters};
+use self::waiters::{Arrival, Waiters};
 use crate::backend::operations::first_that_never_fits;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
@@ -92,12 +92,12 @@ impl Local {
         Some(permit(grant, slot, generation, shared, true))
     }
 
-    fn try_several(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
+    fn try_several(&self, keys: &[Key], ask: Ask, arrival: Arrival) -> Result<Permit, Refusal> {
         let ask = alone(ask);
         let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
             // If a later key refuses, dropping the permit gives back the parts of the earlier keys.
-            let part = self.try_part(key, index, of_key(ask, index), turn, false)?;
+            let part = self.try_part(key, index, of_key(ask, index), arrival, false)?;
             match &mut permit {
                 None => permit = Some(part),
                 Some(permit) => permit.add(part),
@@ -116,7 +116,7 @@ impl Local {
         key: &Key,
         index: usize,
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
         alone: bool,
     ) -> Result<Permit, Refusal> {
         let now = self.now();
@@ -133,7 +133,7 @@ impl Local {
             return Err(refuse(RefusalReason::Full, now + Duration::from_secs(1)));
         };
         let mut entry = found.shard.get(found.slot);
-        let overtaking = |waiters: &Waiters| waiters.is_before(turn);
+        let overtaking = |waiters: &Waiters| waiters.is_before(arrival);
         if entry.waiters.as_deref().is_some_and(overtaking) {
             entry.stats.turned_away += 1;
             let known = entry.host.look(now, entry.config);
@@ -162,7 +162,7 @@ impl Local {
         &self,
         keys: &[Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
         mut refusal: Refusal,
     ) -> Result<Permit, AcquireError> {
         if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {
@@ -181,10 +181,10 @@ impl Local {
             }
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 { ask } else { alone(ask) };
-            let waiting = self.wait_in_queue(&keys[waited_for], of_key(asked, waited_for), turn);
+            let waiting = self.wait_in_queue(&keys[waited_for], of_key(asked, waited_for), arrival);
             let (place, permit) = kept.during(waited_for, waiting).await?;
             let rate = permit.rate();
-            match self.complete(keys, waited_for, permit, asked, turn) {
+            match self.complete(keys, waited_for, permit, asked, arrival) {
                 Ok(mut permit) => {
                     permit.waited();
                     let mut shard = permit.parts()[0].shard.lock();
@@ -211,11 +211,11 @@ impl Local {
         waited_for: usize,
         mut permit: Permit,
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Result<Permit, Refusal> {
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.add(self.try_part(key, index, of_key(ask, index), turn, false)?);
+            permit.add(self.try_part(key, index, of_key(ask, index), arrival, false)?);
             before += usize::from(index < waited_for);
         }
         // The parts stand in the order of the keys. The outcome is reported to the first key.

@@ -15,7 +15,7 @@ use politely_core::lock::{LockOp, SessionId};
 use super::Local;
 use super::part::Part;
 use super::registry::{Entry, Full};
-use super::waiters::{Turn, Waiters};
+use super::waiters::{Arrival, Waiters};
 use crate::backend::operations::{Later, Operations};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
@@ -29,23 +29,23 @@ impl Operations for Local {
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
             if keys.is_empty() {
                 return Err(AcquireError::NoKey);
             }
-            match self.try_acquire(keys, ask, turn) {
+            match self.try_acquire(keys, ask, arrival) {
                 Ok(permit) => Ok(permit),
-                Err(refusal) => self.wait(keys, ask, turn, refusal).await,
+                Err(refusal) => self.wait(keys, ask, arrival, refusal).await,
             }
         })
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
+    fn try_acquire(&self, keys: &[Key], ask: Ask, arrival: Arrival) -> Result<Permit, Refusal> {
         match keys {
-            [key] => self.try_part(key, 0, ask, turn, true),
-            _ => self.try_several(keys, ask, turn),
+            [key] => self.try_part(key, 0, ask, arrival, true),
+            _ => self.try_several(keys, ask, arrival),
         }
     }
 
@@ -53,9 +53,9 @@ impl Operations for Local {
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(async move { self.try_acquire(keys, ask, turn) })
+        Box::pin(async move { self.try_acquire(keys, ask, arrival) })
     }
 
     fn adopt<'a>(
@@ -255,10 +255,10 @@ impl Operations for Local {
         }
     }
 
-    fn position(&self, key: &Key, turn: Turn) -> usize {
+    fn position(&self, key: &Key, arrival: Arrival) -> usize {
         let found = self.registry.find(key);
         found
-            .and_then(|mut found| Some(found.entry().waiters.as_deref()?.before(turn)))
+            .and_then(|mut found| Some(found.entry().waiters.as_deref()?.before(arrival)))
             .unwrap_or(0)
     }
 

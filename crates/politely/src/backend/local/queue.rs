@@ -18,7 +18,7 @@ use politely_core::host::{Ask, Decision, Reason, Wait};
 use politely_core::key::Key;
 
 use super::registry::{Entry, Full, SharedShard};
-use super::waiters::{Ticket, Turn};
+use super::waiters::{Arrival, Ticket};
 use super::{Local, permit};
 use crate::error::AcquireError;
 use crate::permit::Permit;
@@ -35,9 +35,9 @@ impl Local {
         &self,
         key: &Key,
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Result<(Place, Permit), AcquireError> {
-        let place = self.join_queue(key, turn)?;
+        let place = self.join_queue(key, arrival)?;
         loop {
             if self.closed() {
                 return Err(AcquireError::Closed);
@@ -65,7 +65,7 @@ impl Local {
         }
     }
 
-    fn join_queue(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
+    fn join_queue(&self, key: &Key, arrival: Arrival) -> Result<Place, AcquireError> {
         let found = self.registry.find_or_make(key, self.now());
         let mut found = found.map_err(|Full| AcquireError::Full)?;
         let (shared, slot) = (Arc::clone(found.shared), found.slot);
@@ -73,12 +73,12 @@ impl Local {
         if waiters.as_ref().map_or(0, |line| line.len()) >= self.line_max {
             return Err(AcquireError::LineFull(key.clone()));
         }
-        let ticket = waiters.get_or_insert_default().join(turn);
+        let ticket = waiters.get_or_insert_default().join(arrival);
         stats.waiting += 1;
         Ok(Place {
             shared,
             slot,
-            turn,
+            arrival,
             ticket,
         })
     }
@@ -89,7 +89,7 @@ impl Local {
 pub(super) struct Place {
     shared: Arc<SharedShard>,
     slot: u32,
-    turn: Turn,
+    arrival: Arrival,
     ticket: Ticket,
 }
 
@@ -128,7 +128,7 @@ impl Drop for Place {
         let mut shard = self.shared.lock();
         let entry = shard.get(self.slot);
         let Some(waiters) = entry.waiters else { return };
-        waiters.leave(self.turn, &self.ticket);
+        waiters.leave(self.arrival, &self.ticket);
         entry.stats.waiting -= 1;
         if waiters.is_empty() {
             *entry.waiters = None;

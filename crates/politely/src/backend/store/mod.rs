@@ -75,7 +75,7 @@ use politely_core::key::Key;
 use politely_store::{Event, Grant, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::locks::LockChanges;
@@ -175,7 +175,7 @@ impl Store {
     }
 
     /// Tries once and returns the permit or the first refusal.
-    async fn try_once(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
+    async fn try_once(&self, keys: &[Key], ask: Ask, arrival: Arrival) -> Result<Permit, Refusal> {
         let inner = &self.0;
         let ask = if keys.len() == 1 { ask } else { alone(ask) };
         let mut guard: Option<StoreGuard> = None;
@@ -186,7 +186,7 @@ impl Store {
                 at,
                 index,
             };
-            match inner.ask(key, of_key(ask, index), turn, true).await {
+            match inner.ask(key, of_key(ask, index), arrival, true).await {
                 Ok(grant) => match &mut guard {
                     None => guard = Some(StoreGuard::new(inner, key, &grant)),
                     Some(guard) => guard.add(key, &grant),
@@ -230,15 +230,15 @@ impl Inner {
         self: &Arc<Self>,
         keys: &[Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
         let began = self.clock.now();
         let guard = match keys {
             [] => return Err(AcquireError::NoKey),
-            [key] => self.acquire_one(key, ask, turn).await?,
+            [key] => self.acquire_one(key, ask, arrival).await?,
             keys => {
                 let keys: Vec<&Key> = distinct(keys).map(|(_, key)| key).collect();
-                self.acquire_all(&keys, alone(ask), turn).await?
+                self.acquire_all(&keys, alone(ask), arrival).await?
             }
         };
         if !guard.has_waited() {
@@ -256,14 +256,14 @@ impl Inner {
         self: &Arc<Self>,
         key: &Key,
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
         let asked = Ask {
             horizon: ask.horizon.max(HORIZON),
             ..ask
         };
         loop {
-            let grant = match self.ask(key, asked, turn, false).await {
+            let grant = match self.ask(key, asked, arrival, false).await {
                 Ok(grant) => grant,
                 Err(Refused::Wait(wait)) => {
                     let rest = wait.at.since(self.clock.now());
@@ -289,7 +289,7 @@ impl Inner {
         self: &Arc<Self>,
         keys: &[&Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
         let mut first = 0;
         'again: loop {
@@ -298,7 +298,7 @@ impl Inner {
             for index in std::iter::once(first).chain(others) {
                 let key = keys[index];
                 let ask = of_key(ask, index);
-                match self.ask(key, ask, turn, guard.is_some()).await {
+                match self.ask(key, ask, arrival, guard.is_some()).await {
                     Ok(grant) => match &mut guard {
                         None => guard = Some(StoreGuard::new(self, key, &grant)),
                         Some(guard) => guard.add(key, &grant),
@@ -337,7 +337,7 @@ impl Inner {
         self: &Arc<Self>,
         key: &Key,
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
         once: bool,
     ) -> Result<Grant, Refused> {
         let (sender, reply) = oneshot::channel();
@@ -347,12 +347,12 @@ impl Inner {
                 return Err(Refused::Closed);
             }
             let now = self.clock.now();
-            let ticket = state.node.acquire(key, turn, ask, once, now);
+            let ticket = state.node.acquire(key, arrival, ask, once, now);
             state.callers.insert(ticket, sender);
             let waiting = Waiting {
                 inner: self,
                 key,
-                turn,
+                arrival,
                 ticket,
                 reply,
                 has_reply: false,

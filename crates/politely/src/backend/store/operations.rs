@@ -16,7 +16,7 @@ use super::Store;
 use super::permit_guard::StoreGuard;
 use super::prefetch::StorePrefetches;
 use crate::backend::local::registry::Full;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::{Later, Operations, first_that_never_fits};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
@@ -36,17 +36,17 @@ impl Operations for Store {
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
             if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {
                 return Err(AcquireError::NeverFits(key, limit));
             }
-            Ok(self.0.acquire(keys, ask, turn).await?.into_permit())
+            Ok(self.0.acquire(keys, ask, arrival).await?.into_permit())
         })
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
+    fn try_acquire(&self, keys: &[Key], ask: Ask, _arrival: Arrival) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let found = StorePrefetches::take_or_start(&self.0, keys, ask);
         found
@@ -63,9 +63,9 @@ impl Operations for Store {
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        turn: Turn,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(self.try_once(keys, ask, turn))
+        Box::pin(self.try_once(keys, ask, arrival))
     }
 
     fn adopt<'a>(
@@ -210,7 +210,7 @@ impl Operations for Store {
     fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize)) {
         for key in self.keys() {
             if let Some(explained) = self.explain(&key) {
-                visit(&key, &explained, self.position(&key, Turn::LAST));
+                visit(&key, &explained, self.position(&key, Arrival::LAST));
             }
         }
     }
@@ -223,8 +223,8 @@ impl Operations for Store {
         self.0.state.lock().node.drop_idle(may_go);
     }
 
-    fn position(&self, key: &Key, turn: Turn) -> usize {
-        self.0.state.lock().node.position(key, turn)
+    fn position(&self, key: &Key, arrival: Arrival) -> usize {
+        self.0.state.lock().node.position(key, arrival)
     }
 
     fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {

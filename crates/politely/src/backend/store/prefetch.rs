@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::Inner;
 use super::permit_guard::StoreGuard;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::prefetch::{self, AGAIN, Found, KeySet, Prefetched, Prefetches};
 use crate::error::{AcquireError, RefusalReason};
 
@@ -119,7 +119,7 @@ impl StorePrefetches {
 
 async fn acquire(inner: Weak<Inner>, keys: KeySet, ask: Ask) {
     let Some(inner) = inner.upgrade() else { return };
-    let turn = Turn::from_micros(inner.clock.now().as_micros());
-    let result = inner.acquire(&keys, ask, turn).await;
+    let arrival = Arrival::from_micros(inner.clock.now().as_micros());
+    let result = inner.acquire(&keys, ask, arrival).await;
     inner.prefetches.finish(&keys, inner.clock.now(), result);
 }

@@ -200,7 +200,7 @@ impl Keeper for Limiter {
     type Permit = Permit;
 
     async fn ask(&mut self, ask: Ask) -> (Said, Vec<Permit>) {
-        match self.request(&key(), ask, self.turn()).await {
+        match self.request(&key(), ask, self.arrival()).await {
             Ok(permit) => {
                 let said = Said::Granted(permit.slots(), permit.start());
                 (said, permit.split().collect())

@@ -19,8 +19,8 @@ fn one_slot() -> Config {
 }
 
 async fn is_refused(limiter: &Limiter) {
-    let (ask, turn) = (crate::Ask::default(), limiter.turn());
-    limiter.request(&key(), ask, turn).await.unwrap_err();
+    let (ask, arrival) = (crate::Ask::default(), limiter.arrival());
+    limiter.request(&key(), ask, arrival).await.unwrap_err();
 }
 
 async fn is_served_soon(limiter: &Limiter) {

@@ -210,10 +210,13 @@ async fn a_request_is_answered_at_once() {
     let limiter = process(&memory, Config::fixed(0.1, 1.0));
     sleep(Duration::from_secs(5)).await;
     let ask = crate::Ask::default();
-    let permit = limiter.request(&key(), ask, limiter.turn()).await.unwrap();
+    let permit = limiter
+        .request(&key(), ask, limiter.arrival())
+        .await
+        .unwrap();
     permit.report(&ok());
     let refusal = limiter
-        .request(&key(), ask, limiter.turn())
+        .request(&key(), ask, limiter.arrival())
         .await
         .unwrap_err();
     let wait = refusal.at.since(limiter.now());
@@ -438,7 +441,7 @@ async fn a_key_named_twice_is_one_key() {
     let acquired = tokio::time::timeout(Duration::from_mins(1), limiter.acquire(&keys)).await;
     acquired.unwrap().unwrap().report(&ok());
     sleep(Duration::from_secs(1)).await;
-    let turn = limiter.turn();
-    let asked = limiter.request(&keys, crate::Ask::default(), turn).await;
+    let arrival = limiter.arrival();
+    let asked = limiter.request(&keys, crate::Ask::default(), arrival).await;
     asked.unwrap().report(&ok());
 }
