@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
+pub use answer::{AcquireRequest, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
 pub use budgets::never_fits;
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
 pub use explain::{Event, Explanation, InForce, Source};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::budget::DeclaredLimit;
 use politely_core::config::InvalidConfig;
-use politely_core::host::{Ask, Reason, RestoreError};
+use politely_core::host::{AcquireRequest, Reason, RestoreError};
 use politely_core::key::Key;
 
 use crate::backend::local::registry::Full;
@@ -165,8 +165,8 @@ pub enum SetError {
 }
 
 /// Reduces `ask` to one departure now. The keys of a request would not agree on another time.
-pub(crate) const fn alone(ask: Ask) -> Ask {
-    Ask {
+pub(crate) const fn alone(ask: AcquireRequest) -> AcquireRequest {
+    AcquireRequest {
         slots: 1,
         horizon: Duration::ZERO,
         ..ask
@@ -175,8 +175,8 @@ pub(crate) const fn alone(ask: Ask) -> Ask {
 
 /// Returns what the key at `index` is asked for. Only the first key of a request learns from its
 /// outcome.
-pub(crate) const fn of_key(ask: Ask, index: usize) -> Ask {
-    Ask {
+pub(crate) const fn of_key(ask: AcquireRequest, index: usize) -> AcquireRequest {
+    AcquireRequest {
         is_limit_only: index > 0,
         ..ask
     }

@@ -124,7 +124,9 @@ pub use politely_core::budget::{
     DeclaredLimit, DeclaredLimits, LimitError, UnitCosts, UnitError, UnitName,
 };
 pub use politely_core::config::Config;
-pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason};
+pub use politely_core::host::{
+    AcquireRequest, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason,
+};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use snapshot::Snapshot;

@@ -17,7 +17,7 @@ pub const HORIZON: Duration = Duration::from_secs(2);
 
 /// An acquire request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ask {
+pub struct AcquireRequest {
     /// Consecutive departure slots, at least 1. Each becomes a permit of its own.
     pub slots: u16,
     /// How far ahead a reservation may start. Zero allows only a start now.
@@ -37,7 +37,7 @@ pub struct Ask {
     pub crawl_delay: Option<CrawlDelay>,
 }
 
-impl Ask {
+impl AcquireRequest {
     /// Returns a request for one departure, which may start up to `horizon` ahead.
     #[must_use]
     pub fn within(horizon: Duration) -> Self {
@@ -77,7 +77,7 @@ impl Unused {
     }
 }
 
-impl Default for Ask {
+impl Default for AcquireRequest {
     fn default() -> Self {
         Self {
             slots: 1,

@@ -9,7 +9,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
@@ -35,16 +35,21 @@ pub(crate) trait Operations: Send + Sync {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>>;
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, arrival: Arrival) -> Result<Permit, Refusal>;
+    fn try_acquire(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        arrival: Arrival,
+    ) -> Result<Permit, Refusal>;
 
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>>;
 
@@ -70,7 +75,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported>;
 
-    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit>;
+    fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit>;
 
     fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full>;
 
@@ -154,7 +159,7 @@ pub(crate) trait Operations: Send + Sync {
 pub(crate) fn first_that_never_fits(
     backend: &dyn Operations,
     keys: &[Key],
-    ask: &Ask,
+    ask: &AcquireRequest,
 ) -> Option<(Key, DeclaredLimit)> {
     // A request of cost 1 fits every limit.
     if ask.cost <= 1 && ask.bytes == 0 && ask.units.is_empty() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::budget::DeclaredLimit;
 use politely_core::config::{Config, InvalidConfig};
-use politely_core::host::Ask;
+use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
 
 use crate::backend::Backend;
@@ -197,7 +197,7 @@ impl Limiter {
         let keys = keys.into();
         let permit = match self.let_pass(keys) {
             Some(permit) => permit,
-            None => self.try_in_turn(keys, Ask::default(), Arrival::LAST)?,
+            None => self.try_in_turn(keys, AcquireRequest::default(), Arrival::LAST)?,
         };
         Ok(permit)
     }
@@ -231,7 +231,7 @@ impl Limiter {
     pub fn try_in_turn<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
         self.operations().try_acquire(keys.into().0, ask, arrival)
@@ -257,7 +257,7 @@ impl Limiter {
         if let Some(permit) = self.let_pass(keys) {
             return Ok(permit);
         }
-        let (ask, arrival) = (Ask::default(), self.arrival());
+        let (ask, arrival) = (AcquireRequest::default(), self.arrival());
         self.operations().acquire(keys.0, ask, arrival).await
     }
 
@@ -284,7 +284,7 @@ impl Limiter {
     pub async fn acquire_in_turn<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, AcquireError> {
         self.operations().acquire(keys.into().0, ask, arrival).await
@@ -305,7 +305,7 @@ impl Limiter {
     pub async fn request<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
         self.operations().request(keys.into().0, ask, arrival).await

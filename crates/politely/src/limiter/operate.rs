@@ -7,7 +7,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
@@ -84,7 +84,7 @@ impl Limiter {
 
     /// Returns the declared limit of `key` that a request of `ask` exceeds alone. Such a request
     /// never leaves. With a coordinator this returns `None`; the coordinator refuses the request.
-    pub fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+    pub fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
         first_that_never_fits(self.operations(), std::slice::from_ref(key), ask)
             .map(|(_, limit)| limit)
     }

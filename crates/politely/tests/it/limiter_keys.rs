@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use politely::core::gate::HoldReason;
-use politely::{AcquireError, Ask, Config, Key, Limiter, RefusalReason};
+use politely::{AcquireError, AcquireRequest, Config, Key, Limiter, RefusalReason};
 use tokio::task::JoinSet;
 
 use crate::limiter_line::{key, limiter, ok, settle, steady};
@@ -53,10 +53,10 @@ async fn one_key_in_the_way_takes_no_cost_of_the_others() {
     let limiter = limiter(config);
     let minute = Duration::from_mins(1);
     limiter.hold(&global, minute, HoldReason::Operator).unwrap();
-    let ask = Ask {
+    let ask = AcquireRequest {
         cost: 10,
         bytes: 1_000,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     for _ in 0..100 {
         let refusal = limiter.try_in_turn(&[host.clone(), global.clone()], ask, limiter.arrival());

@@ -3,7 +3,9 @@
 use std::future::pending;
 use std::time::Duration;
 
-use politely::{Ask, Clock, Config, Key, Limiter, Reason, RefusalReason, Report, Signal};
+use politely::{
+    AcquireRequest, Clock, Config, Key, Limiter, Reason, RefusalReason, Report, Signal,
+};
 
 fn limiter() -> Limiter {
     let config = Config::fixed(10.0, 4.0);
@@ -180,9 +182,9 @@ async fn a_body_holds_all_its_keys() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_split_and_dropped_returns_whole() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
-    let ask = Ask {
+    let ask = AcquireRequest {
         slots: 3,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     let run = || limiter.try_in_turn(&key, ask, limiter.arrival()).unwrap();
     let first = run().split().next();
@@ -204,9 +206,9 @@ async fn a_run_that_is_split_and_dropped_returns_whole() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_reported_whole_is_the_first() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
-    let ask = Ask {
+    let ask = AcquireRequest {
         slots: 3,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     let run = limiter.try_in_turn(&key, ask, limiter.arrival()).unwrap();
     run.report(&Report::of(Signal::Ok));

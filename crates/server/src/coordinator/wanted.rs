@@ -8,7 +8,7 @@ use politely::core::gate::HoldReason;
 use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
 use politely::core::signal::Resource;
-use politely::{Arrival, Ask, CrawlDelay, Reason, Refusal, UnitCosts};
+use politely::{AcquireRequest, Arrival, CrawlDelay, Reason, Refusal, UnitCosts};
 use politely_api::wire::{self, Cost, Item};
 use smallvec::SmallVec;
 use url::Url;
@@ -29,7 +29,7 @@ const UNKNOWN_BEFORE: Duration = Duration::from_secs(2);
 pub(super) struct Wanted<'a> {
     pub(super) item: u32,
     pub(super) keys: SmallVec<[Key; 1]>,
-    pub(super) ask: Ask,
+    pub(super) ask: AcquireRequest,
     /// The URL that the item names.
     pub(super) resource: Option<Resource>,
     /// Its arrival, which is its place in the queue. `None` if it is assigned when the item starts
@@ -72,11 +72,11 @@ impl Coordinator {
         )?;
         check(asked.priority <= 9, "priority", "must be from 0 to 9")?;
         let crawl_delay = crawl_delay(asked)?;
-        let ask = Ask {
+        let ask = AcquireRequest {
             cost,
             units,
             bytes: asked.bytes,
-            ..Ask::default()
+            ..AcquireRequest::default()
         };
         for key in &keys {
             if let Some(limit) = self.0.limiter.never_fits(key, &ask) {
@@ -130,7 +130,7 @@ impl Coordinator {
         Ok(Wanted {
             item,
             keys,
-            ask: Ask {
+            ask: AcquireRequest {
                 // A key with a Crawl-delay allows one request in flight.
                 slots: if crawl_delay.is_some() {
                     1
@@ -142,7 +142,7 @@ impl Coordinator {
                 bytes: asked.bytes,
                 units,
                 crawl_delay,
-                ..Ask::default()
+                ..AcquireRequest::default()
             },
             resource: asked.url.as_deref().map(Resource::of),
             arrival,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use politely_core::Timestamp;
 use politely_core::arrival::Arrival;
-use politely_core::host::{Ask, Wait};
+use politely_core::host::{AcquireRequest, Wait};
 
 use super::commit::{PendingGrant, WaiterReply};
 use crate::node::{NodeContext, Ticket};
@@ -12,7 +12,7 @@ use crate::node::{NodeContext, Ticket};
 /// A caller in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
-    pub(crate) ask: Ask,
+    pub(crate) ask: AcquireRequest,
     /// Whether the caller wants the first answer that is known, even if it is a refusal.
     pub(crate) once: bool,
 }
@@ -95,7 +95,7 @@ impl WaitQueue {
         self.waiters.range(..(arrival, 0)).count()
     }
 
-    pub(super) fn asks(&self) -> impl Iterator<Item = Ask> {
+    pub(super) fn asks(&self) -> impl Iterator<Item = AcquireRequest> {
         self.waiters.values().map(|waiter| waiter.ask)
     }
 

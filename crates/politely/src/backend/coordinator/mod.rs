@@ -80,7 +80,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use politely_api::wire::KeyPatch;
 use politely_core::Timestamp;
-use politely_core::host::Ask;
+use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
@@ -114,7 +114,11 @@ pub(crate) struct Shared {
 }
 
 impl Coordinator {
-    async fn acquire_and_wait(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
+    async fn acquire_and_wait(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+    ) -> Result<Permit, AcquireError> {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
         }

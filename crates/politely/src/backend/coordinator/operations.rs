@@ -8,7 +8,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
@@ -38,13 +38,18 @@ impl Operations for Coordinator {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
+        ask: AcquireRequest,
         _arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(self.acquire_and_wait(keys, ask))
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, _arrival: Arrival) -> Result<Permit, Refusal> {
+    fn try_acquire(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        _arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let now = self.now();
         let found = self.0.session.lock().try_acquire(keys, ask, now);
@@ -65,7 +70,7 @@ impl Operations for Coordinator {
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
         Box::pin(async move { self.try_acquire(keys, ask, arrival) })
@@ -124,7 +129,7 @@ impl Operations for Coordinator {
     }
 
     /// Returns nothing, since the coordinator refuses such a request.
-    fn never_fits(&self, _key: &Key, _ask: &Ask) -> Option<DeclaredLimit> {
+    fn never_fits(&self, _key: &Key, _ask: &AcquireRequest) -> Option<DeclaredLimit> {
         None
     }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::host::{Ask, Decision, Grant};
+use politely_core::host::{AcquireRequest, Decision, Grant};
 use politely_core::key::Key;
 
 use self::generation::Generation;
@@ -92,7 +92,12 @@ impl Local {
         Some(permit(grant, slot, generation, shared, true))
     }
 
-    fn try_several(&self, keys: &[Key], ask: Ask, arrival: Arrival) -> Result<Permit, Refusal> {
+    fn try_several(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         let ask = alone(ask);
         let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
@@ -115,7 +120,7 @@ impl Local {
         &self,
         key: &Key,
         index: usize,
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
         alone: bool,
     ) -> Result<Permit, Refusal> {
@@ -161,7 +166,7 @@ impl Local {
     async fn wait(
         &self,
         keys: &[Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
         mut refusal: Refusal,
     ) -> Result<Permit, AcquireError> {
@@ -210,7 +215,7 @@ impl Local {
         keys: &[Key],
         waited_for: usize,
         mut permit: Permit,
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
         let mut before = 0;

@@ -8,7 +8,9 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
+use politely_core::host::{
+    AcquireRequest, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits,
+};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
@@ -28,7 +30,7 @@ impl Operations for Local {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
@@ -42,7 +44,12 @@ impl Operations for Local {
         })
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, arrival: Arrival) -> Result<Permit, Refusal> {
+    fn try_acquire(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         match keys {
             [key] => self.try_part(key, 0, ask, arrival, true),
             _ => self.try_several(keys, ask, arrival),
@@ -52,7 +59,7 @@ impl Operations for Local {
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
         Box::pin(async move { self.try_acquire(keys, ask, arrival) })
@@ -84,7 +91,7 @@ impl Operations for Local {
             generation: entry.generation,
             lease: id,
         };
-        let departure = Departure::new(start, f64::INFINITY, 1, Ask::default().unused());
+        let departure = Departure::new(start, f64::INFINITY, 1, AcquireRequest::default().unused());
         Ok(Permit::of(part, departure))
     }
 
@@ -128,7 +135,7 @@ impl Operations for Local {
         Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
     }
 
-    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+    fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
         match self.registry.find(key) {
             Some(mut found) => {
                 let entry = found.entry();

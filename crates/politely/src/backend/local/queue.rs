@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::Rate;
-use politely_core::host::{Ask, Decision, Reason, Wait};
+use politely_core::host::{AcquireRequest, Decision, Reason, Wait};
 use politely_core::key::Key;
 
 use super::registry::{Entry, Full, SharedShard};
@@ -34,7 +34,7 @@ impl Local {
     pub(super) async fn wait_in_queue(
         &self,
         key: &Key,
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<(Place, Permit), AcquireError> {
         let place = self.join_queue(key, arrival)?;
@@ -100,7 +100,7 @@ enum Step {
 }
 
 impl Place {
-    fn step(&self, now: Timestamp, ask: Ask) -> Step {
+    fn step(&self, now: Timestamp, ask: AcquireRequest) -> Step {
         let mut shard = self.shared.lock();
         let mut entry = shard.get(self.slot);
         if !entry

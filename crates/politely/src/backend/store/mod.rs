@@ -70,7 +70,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::host::{Ask, CrawlDelay, HORIZON, Host, Wait};
+use politely_core::host::{AcquireRequest, CrawlDelay, HORIZON, Host, Wait};
 use politely_core::key::Key;
 use politely_store::{Event, Grant, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
@@ -175,7 +175,12 @@ impl Store {
     }
 
     /// Tries once and returns the permit or the first refusal.
-    async fn try_once(&self, keys: &[Key], ask: Ask, arrival: Arrival) -> Result<Permit, Refusal> {
+    async fn try_once(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         let inner = &self.0;
         let ask = if keys.len() == 1 { ask } else { alone(ask) };
         let mut guard: Option<StoreGuard> = None;
@@ -229,7 +234,7 @@ impl Inner {
     async fn acquire(
         self: &Arc<Self>,
         keys: &[Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
         let began = self.clock.now();
@@ -255,10 +260,10 @@ impl Inner {
     async fn acquire_one(
         self: &Arc<Self>,
         key: &Key,
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
-        let asked = Ask {
+        let asked = AcquireRequest {
             horizon: ask.horizon.max(HORIZON),
             ..ask
         };
@@ -288,7 +293,7 @@ impl Inner {
     async fn acquire_all(
         self: &Arc<Self>,
         keys: &[&Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
         let mut first = 0;
@@ -336,7 +341,7 @@ impl Inner {
     async fn ask(
         self: &Arc<Self>,
         key: &Key,
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
         once: bool,
     ) -> Result<Grant, Refused> {

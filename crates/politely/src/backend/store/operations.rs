@@ -7,7 +7,9 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
+use politely_core::host::{
+    AcquireRequest, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits,
+};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 use politely_store::{Event, HEARTBEAT_EVERY};
@@ -35,7 +37,7 @@ impl Operations for Store {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
@@ -46,7 +48,12 @@ impl Operations for Store {
         })
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, _arrival: Arrival) -> Result<Permit, Refusal> {
+    fn try_acquire(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        _arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let found = StorePrefetches::take_or_start(&self.0, keys, ask);
         found
@@ -62,7 +69,7 @@ impl Operations for Store {
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
+        ask: AcquireRequest,
         arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
         Box::pin(self.try_once(keys, ask, arrival))
@@ -113,7 +120,7 @@ impl Operations for Store {
         Ok(self.0.state.lock().node.with_host(key, limits).flatten())
     }
 
-    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+    fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
         let mut state = self.0.state.lock();
         let config = state.node.config();
         let of_host = |host: &mut Host| host.never_fits(ask, &config);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_core::gate::HoldReason;
-use politely_core::host::{Ask, Reason};
+use politely_core::host::{AcquireRequest, Reason};
 use politely_core::key::Key;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -52,7 +52,7 @@ impl StorePrefetches {
     pub(super) fn take_or_start(
         inner: &Arc<Inner>,
         keys: &[Key],
-        ask: Ask,
+        ask: AcquireRequest,
     ) -> Result<StoreGuard, (RefusalReason, Timestamp)> {
         let now = inner.clock.now();
         let mut state = inner.prefetches.state.lock();
@@ -117,7 +117,7 @@ impl StorePrefetches {
     }
 }
 
-async fn acquire(inner: Weak<Inner>, keys: KeySet, ask: Ask) {
+async fn acquire(inner: Weak<Inner>, keys: KeySet, ask: AcquireRequest) {
     let Some(inner) = inner.upgrade() else { return };
     let arrival = Arrival::from_micros(inner.clock.now().as_micros());
     let result = inner.acquire(&keys, ask, arrival).await;

@@ -19,7 +19,7 @@ fn one_slot() -> Config {
 }
 
 async fn is_refused(limiter: &Limiter) {
-    let (ask, arrival) = (crate::Ask::default(), limiter.arrival());
+    let (ask, arrival) = (crate::AcquireRequest::default(), limiter.arrival());
     limiter.request(&key(), ask, arrival).await.unwrap_err();
 }
 

@@ -209,7 +209,7 @@ async fn a_request_is_answered_at_once() {
     let memory = memory();
     let limiter = process(&memory, Config::fixed(0.1, 1.0));
     sleep(Duration::from_secs(5)).await;
-    let ask = crate::Ask::default();
+    let ask = crate::AcquireRequest::default();
     let permit = limiter
         .request(&key(), ask, limiter.arrival())
         .await
@@ -442,6 +442,8 @@ async fn a_key_named_twice_is_one_key() {
     acquired.unwrap().unwrap().report(&ok());
     sleep(Duration::from_secs(1)).await;
     let arrival = limiter.arrival();
-    let asked = limiter.request(&keys, crate::Ask::default(), arrival).await;
+    let asked = limiter
+        .request(&keys, crate::AcquireRequest::default(), arrival)
+        .await;
     asked.unwrap().report(&ok());
 }
