@@ -61,7 +61,7 @@ pub enum RefusalReason {
     Wait(Reason),
     /// Earlier arrivals wait for the key.
     #[error("others wait")]
-    Line,
+    Queue,
     /// The coordinator or the engine is asked in the background, as long as calls for the key
     /// continue.
     #[error("the coordinator or the engine is asked")]
@@ -117,8 +117,8 @@ pub enum AcquireError {
     #[error("no room for another key")]
     Full,
     /// The queue of the key is full.
-    #[error("the line of {0} is full")]
-    LineFull(Key),
+    #[error("the queue of {0} is full")]
+    QueueFull(Key),
     /// The key is held for longer than `Config::hold_max`. Waiting in the queue would take too
     /// long.
     #[error("{0} is parked for another {1:?}")]

@@ -231,7 +231,7 @@ pub enum RefusedCode {
     /// The coordinator has no room for another key.
     Full,
     /// The key's queue is full.
-    LineFull,
+    QueueFull,
     /// The coordinator is shutting down.
     Closing,
 }

@@ -41,7 +41,7 @@ struct Inner {
 pub struct Builder {
     pub(crate) config: Config,
     pub(crate) capacity: usize,
-    line_max: usize,
+    queue_max: usize,
     pub(crate) clock: Option<Clock>,
     pub(crate) seed: Option<u64>,
 }
@@ -51,7 +51,7 @@ impl Default for Builder {
         Self {
             config: Config::default(),
             capacity: 1 << 20,
-            line_max: 1 << 16,
+            queue_max: 1 << 16,
             clock: None,
             seed: None,
         }
@@ -124,8 +124,8 @@ impl Builder {
 
     /// Sets the maximum number of waiters per key. Default: 65,536, about 100 bytes each.
     #[must_use]
-    pub const fn line_max(mut self, waiters: usize) -> Self {
-        self.line_max = waiters;
+    pub const fn queue_max(mut self, waiters: usize) -> Self {
+        self.queue_max = waiters;
         self
     }
 
@@ -156,7 +156,7 @@ impl Builder {
             foldhash::fast::RandomState::default().hash_one(0_u8)
         });
         let keys_max = self.capacity.max(1);
-        let local = Local::new(self.config, clock.clone(), keys_max, self.line_max, seed);
+        let local = Local::new(self.config, clock.clone(), keys_max, self.queue_max, seed);
         Ok(Limiter::new(Backend::Local(local), clock))
     }
 }

@@ -269,7 +269,7 @@ impl Call<'_> {
         let (code, at) = match why {
             AcquireError::Parked(_, rest) => (RefusedCode::Parked, now + *rest),
             AcquireError::Full => (RefusedCode::Full, now + AGAIN),
-            AcquireError::LineFull(_) => (RefusedCode::LineFull, now + AGAIN),
+            AcquireError::QueueFull(_) => (RefusedCode::QueueFull, now + AGAIN),
             _ => (RefusedCode::Closing, now + AGAIN),
         };
         self.refuse(wanted, code, &why.to_string(), at);
@@ -458,7 +458,7 @@ impl Call<'_> {
             _ => ((first + behind) - wanted.ask.horizon).max(wanted.rests_until),
         };
         let reason = match wait {
-            _ if position > 0 => RefusalReason::Line.to_string(),
+            _ if position > 0 => RefusalReason::Queue.to_string(),
             _ if wanted.rests_until > now => refusal.reason.to_string(),
             Some(wait) => wait.reason.to_string(),
             None => refusal.reason.to_string(),

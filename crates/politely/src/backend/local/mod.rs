@@ -43,24 +43,24 @@ use crate::sync::AtomicBool;
 pub(crate) struct Local {
     registry: Registry,
     clock: Clock,
-    line_max: usize,
+    queue_max: usize,
     closed: AtomicBool,
     lock_changes: LockChanges,
 }
 
 impl Local {
-    /// Creates a backend for at most `keys_max` keys with at most `line_max` waiters each.
+    /// Creates a backend for at most `keys_max` keys with at most `queue_max` waiters each.
     pub(crate) fn new(
         config: Config,
         clock: Clock,
         keys_max: usize,
-        line_max: usize,
+        queue_max: usize,
         seed: u64,
     ) -> Self {
         Self {
             registry: Registry::new(&Arc::new(config), &clock, keys_max, seed),
             clock,
-            line_max,
+            queue_max,
             closed: AtomicBool::new(false),
             lock_changes: LockChanges::default(),
         }
@@ -143,7 +143,7 @@ impl Local {
             entry.stats.turned_away += 1;
             let known = entry.host.look(now, entry.config);
             let at = known.wait.map_or(now, |wait| wait.at);
-            return Err(refuse(RefusalReason::Line, at));
+            return Err(refuse(RefusalReason::Queue, at));
         }
         match entry.host.request(now, ask, entry.config) {
             Decision::Granted(grant) => {
@@ -180,7 +180,7 @@ impl Local {
                 RefusalReason::Closed => return Err(AcquireError::Closed),
                 RefusalReason::Full => return Err(AcquireError::Full),
                 RefusalReason::Wait(_)
-                | RefusalReason::Line
+                | RefusalReason::Queue
                 | RefusalReason::Asked
                 | RefusalReason::Refused => {}
             }

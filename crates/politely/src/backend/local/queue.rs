@@ -70,8 +70,8 @@ impl Local {
         let mut found = found.map_err(|Full| AcquireError::Full)?;
         let (shared, slot) = (Arc::clone(found.shared), found.slot);
         let Entry { waiters, stats, .. } = found.entry();
-        if waiters.as_ref().map_or(0, |line| line.len()) >= self.line_max {
-            return Err(AcquireError::LineFull(key.clone()));
+        if waiters.as_ref().map_or(0, |line| line.len()) >= self.queue_max {
+            return Err(AcquireError::QueueFull(key.clone()));
         }
         let ticket = waiters.get_or_insert_default().join(arrival);
         stats.waiting += 1;

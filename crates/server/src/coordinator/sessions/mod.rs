@@ -89,7 +89,7 @@ pub(crate) enum SessionError {
     /// The session does not hold the key under the given fencing number.
     Stale(Key, u64, Option<u64>),
     /// The key's queue is full.
-    LineFull(Key),
+    QueueFull(Key),
     /// The client, or the coordinator, is at a cap.
     Capped(String),
     /// The change could not be kept or confirmed.

@@ -164,7 +164,7 @@ impl Session {
             return Err(AcquireError::Closed);
         }
         if self.lines.len() >= WAITING_MAX {
-            return Err(AcquireError::LineFull(keys[0].clone()));
+            return Err(AcquireError::QueueFull(keys[0].clone()));
         }
         self.lines
             .join(KeySet::from(keys), ask, Receiver::Caller(sender));

@@ -269,7 +269,7 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
             AcquireError::Parked(key(0), Duration::from_secs(7)),
         ),
         (RefusedCode::Full, AcquireError::Full),
-        (RefusedCode::LineFull, AcquireError::LineFull(key(0))),
+        (RefusedCode::QueueFull, AcquireError::QueueFull(key(0))),
     ];
     for (said, heard) in cases {
         let mut session = session();
