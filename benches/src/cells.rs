@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use politely::cells::redis::Redis;
 use politely::cells::{Engine, Version, Write, Written};
-use politely::core::host::{Ask, Decision, Host};
+use politely::core::host::{AcquireRequest, Decision, Host};
 use politely::core::{Rng, Timestamp};
 use politely::{Config, Report, Signal};
 
@@ -182,7 +182,7 @@ fn served(requests: u32) -> Host {
     let mut host = Host::new(&config, now);
     let mut asked = 0;
     while asked < requests {
-        match host.request(now, Ask::default(), &config) {
+        match host.request(now, AcquireRequest::default(), &config) {
             Decision::Granted(grant) => {
                 asked += 1;
                 let signal = if asked % 100 == 0 {
@@ -201,7 +201,11 @@ fn served(requests: u32) -> Host {
             Decision::Wait(wait) => now = wait.at,
         }
     }
-    host.request(now + Duration::from_hours(1), Ask::default(), &config);
+    host.request(
+        now + Duration::from_hours(1),
+        AcquireRequest::default(),
+        &config,
+    );
     host
 }
 

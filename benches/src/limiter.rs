@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use politely::core::config::Limits;
 use politely::core::gate::Refill;
-use politely::core::host::{Ask, Decision, Host};
+use politely::core::host::{AcquireRequest, Decision, Host};
 use politely::core::{Rng, Timestamp};
 use politely::{Config, Key, Limiter, Report, Signal};
 
@@ -198,7 +198,7 @@ fn busy_key(config: &Config, requests: u32) -> Host {
     };
     let mut served = 0;
     while served < requests {
-        match host.request(now, Ask::default(), config) {
+        match host.request(now, AcquireRequest::default(), config) {
             Decision::Granted(grant) => {
                 now = grant.start + report.latency;
                 host.report(now, grant.lease, &report, config, &mut rng);

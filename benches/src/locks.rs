@@ -54,7 +54,7 @@ async fn measure(name: &str, engine: impl Fn() -> Arc<dyn Engine>, keys: usize, 
     for _ in 0..LIMITERS {
         let builder = Limiter::builder().config(Config::fixed(10.0, 1.0));
         let limiter = builder.store(engine()).build().expect("sound numbers");
-        limiter.greet().await.expect("an engine");
+        limiter.ping().await.expect("an engine");
         limiters.push(limiter);
     }
     let guards = keep(&limiters[0], kept).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Decision, Host, OperatorNumbers};
+use politely_core::host::{AcquireRequest, Decision, Host, OperatorNumbers};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -44,10 +44,10 @@ fn drive(mut host: Host, mut now: Timestamp, config: &Config, steps: &[u8]) {
     let mut rng = Rng::new(1);
     for &step in steps {
         now = now + Duration::from_millis(u64::from(step) * 10);
-        let ask = Ask {
+        let ask = AcquireRequest {
             slots: u16::from(step % 4),
             horizon: Duration::from_secs(u64::from(step % 3)),
-            ..Ask::default()
+            ..AcquireRequest::default()
         };
         let lease = match host.request(now, ask.clone(), config) {
             Decision::Granted(grant) => grant.lease,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use politely::core::host::{Ask, Decision, Host};
+use politely::core::host::{AcquireRequest, Decision, Host};
 use politely::core::queue::NextQueue;
 use politely::core::signal::{WallClock, classify};
 use politely::core::{Rng, Timestamp};
@@ -102,7 +102,8 @@ fn requests(config: &Config, warm_rounds: usize) -> usize {
     let mut hosts: Vec<_> = (0..KEYS).map(|_| Host::new(config, now)).collect();
     let mut round = |now| {
         for host in &mut hosts {
-            let Decision::Granted(grant) = host.request(now, Ask::default(), config) else {
+            let Decision::Granted(grant) = host.request(now, AcquireRequest::default(), config)
+            else {
                 panic!("a second is enough for the next request")
             };
             black_box(host.report(now, grant.lease, &report, config, &mut rng));

@@ -57,7 +57,7 @@ fn coordinator(server: &RedisServer, config: &Config) -> Limiter {
 
 async fn settle(limiters: &[Limiter]) {
     for limiter in limiters {
-        limiter.greet().await.expect("a server");
+        limiter.ping().await.expect("a server");
     }
     // In a new epoch, no permits are granted for a short time.
     tokio::time::sleep(Duration::from_secs(4)).await;

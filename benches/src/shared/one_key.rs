@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use politely::{Ask, Key, Limiter, Report, Signal};
+use politely::{AcquireRequest, Key, Limiter, Report, Signal};
 
 use super::cpu::Cpu;
 use super::rivals::{Bottleneck, Lua};
@@ -158,14 +158,14 @@ impl Ours {
                 format!("{}-{}.example.com", self.slots, self.tasks),
             );
             let key = Key::host(&key).expect("a host");
-            let ask = Ask {
+            let ask = AcquireRequest {
                 slots: self.slots,
-                ..Ask::default()
+                ..AcquireRequest::default()
             };
             tasks.spawn(async move {
                 while began.elapsed() < ROUND {
-                    let turn = limiter.turn();
-                    if let Ok(permit) = limiter.acquire_in_turn(&key, ask.clone(), turn).await {
+                    let arrival = limiter.arrival();
+                    if let Ok(permit) = limiter.acquire_in_turn(&key, ask.clone(), arrival).await {
                         permits.fetch_add(u64::from(permit.slots()), Ordering::Relaxed);
                         for permit in permit.split() {
                             permit.report(&Report::of(Signal::Ok));

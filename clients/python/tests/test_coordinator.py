@@ -12,7 +12,7 @@ from fake import RETRY, Fake, granted, refused, told
 
 from politely import (
     AsyncClient,
-    Away,
+    Unavailable,
     BadCall,
     Client,
     LeaseLost,
@@ -62,11 +62,11 @@ def test_who_is_away_and_why_is_said(ask, caplog):
     """A bare "no answer" would make a wrong address look like a long wait."""
     fake = Fake(acquire=[httpx.ConnectError("[Errno 111] Connection refused")] * 99)
     why = "http://fake:1/api/v1: ConnectError: [Errno 111] Connection refused"
-    with pytest.raises(Away, match=re.escape(why)):
+    with pytest.raises(Unavailable, match=re.escape(why)):
         ask(fake, "http://me:hush@fake:1", wait=1.0)
     (warning,) = [each.getMessage() for each in caplog.records if each.name == "politely"]
     assert why in warning and "hush" not in warning
-    with pytest.raises(Away, match="http://fake/api/v1: ReadTimeout$"):
+    with pytest.raises(Unavailable, match="http://fake/api/v1: ReadTimeout$"):
         ask(Fake(acquire=[httpx.ReadTimeout("")]), wait=0.0)
 
 
@@ -75,7 +75,7 @@ def test_a_page_that_is_no_answer_is_named(ask):
     def somebody_else(_):
         return httpx.Response(200, text="<h1>It works!</h1>")
 
-    with pytest.raises(Away, match="http://fake/api/v1: status 200 without JSON"):
+    with pytest.raises(Unavailable, match="http://fake/api/v1: status 200 without JSON"):
         ask(somebody_else, wait=0.0)
 
 

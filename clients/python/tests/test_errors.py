@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from politely import (
-    Away,
+    Unavailable,
     BadCall,
     LeaseLost,
     LockLost,
@@ -21,7 +21,7 @@ ERRORS = [
     Refused("parked", "403 three times", 60.0),
     Refused("full", "no room"),
     TimedOut("hold, Retry-After", 2.5, 3),
-    Away("http://a:7077: ConnectError: refused"),
+    Unavailable("http://a:7077: ConnectError: refused"),
     TooLate("a.example: late"),
     LeaseLost("a.example: lost"),
     LockLost("a.example: the lock has ended"),
@@ -41,7 +41,7 @@ def test_every_error_is_listed():
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_an_error_survives_pickling(error, protocol):
     """The default pickling cannot restore `Refused`, and repeats the first words of `TimedOut` and
-    `Away`.
+    `Unavailable`.
     """
     for again in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
         assert type(again) is type(error) and str(again) == str(error)

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fake import RETRY, Clock, Fake, granted, refused, run, told, wait
 
-from politely import Away, BadCall, Outcome, Refused, TimedOut, Wish
+from politely import Unavailable, BadCall, Outcome, Refused, TimedOut, Wish
 from politely.bodies import Grant
 from politely.flow import Talk
 from politely.state import PermitState
@@ -123,7 +123,7 @@ def test_backoff_is_full_jitter_below_a_second():
 
 def test_nothing_is_granted_while_the_coordinator_is_away():
     case = Case(chance=1.0, acquire=[AWAY] * 99)
-    with pytest.raises(Away, match="the coordinator is unavailable: nobody listens"):
+    with pytest.raises(Unavailable, match="the coordinator is unavailable: nobody listens"):
         case.acquire(wait=3.0)
     assert case.clock() <= 103.0
 
@@ -253,7 +253,7 @@ def test_an_exchange_has_room_for_its_wishes():
 def test_a_report_too_far_takes_none_before_it_back():
     case = Case(report=[(200, {"items": [told("")] * 4_096})] + [AWAY] * 999)
     pages = short(case, 4_100)
-    with pytest.raises(Away):
+    with pytest.raises(Unavailable):
         case.run(case.talk.report(pages))
     assert [permit.over for permit, _ in pages] == [True] * 4_096 + [False] * 4
 

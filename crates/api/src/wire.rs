@@ -92,7 +92,8 @@ pub use permits::{
 };
 pub use policy::PolicyBody;
 pub use reports::{
-    ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
+    ErrorKind, Meaning, Next, QuotaUnit, Report, Reported, ReportedSignal, Told, ToldAnswer,
+    ToldQuota,
 };
 pub use sessions::{
     ClaimLock, HOLDERS_MAX, HeldLock, KeyLocks, LockAnswer, LockHolder, LockMode, LockReleased,

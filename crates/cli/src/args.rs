@@ -7,7 +7,7 @@ use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 use politely::DeclaredLimits;
 
-use crate::config::{Knobs, LawName, Profile, StoreAway};
+use crate::config::{Knobs, LawName, Profile, StoreUnavailable};
 use crate::log::Form;
 use crate::otlp::OtlpArgs;
 use crate::units::{RateText, Span, number, whole};
@@ -262,7 +262,7 @@ pub(crate) struct ServeArgs {
         requires = "store",
         conflicts_with = "memory"
     )]
-    pub(crate) store_away: StoreAway,
+    pub(crate) store_unavailable: StoreUnavailable,
     /// The failures that an answered call survives: kill -9 (kill), or also a power loss (power),
     /// which costs an fsync per call that grants or ends permits
     #[arg(

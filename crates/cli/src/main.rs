@@ -19,7 +19,6 @@
 
 mod args;
 mod audit;
-mod away;
 mod build;
 mod config;
 mod demo;
@@ -42,6 +41,7 @@ mod state;
 mod target;
 mod token;
 mod top;
+mod unavailable;
 mod units;
 mod webhooks;
 mod worker_args;

@@ -13,9 +13,9 @@ use politely_server::{
 };
 
 use crate::args::{ServeArgs, ServedKey};
-use crate::away::Away;
 use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
+use crate::unavailable::Unavailable;
 use crate::{engine, log, service_manager, token, webhooks};
 
 /// Time between two checks whether the engine answers.
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             let url = token::store_url(url, args.store_password_file.as_deref())?;
             let (engine, config) = (engine::connect(&url)?, engine::connect(&url)?);
             let kept = dir.map(open).transpose()?;
-            let away = args.store_away.into();
-            let coordinator = Coordinator::shared(settings, engine, away, kept);
+            let unavailable = args.store_unavailable.into();
+            let coordinator = Coordinator::shared(settings, engine, unavailable, kept);
             let share = |it: Coordinator| it.share_config(Arc::clone(&config)).share_log(config);
             coordinator.map(share)
         }
@@ -117,15 +117,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
 
 /// Reports when the engine has trouble, and when the trouble is over.
 async fn tell_trouble(limiter: Limiter) {
-    let mut away = Away::new("the engine");
+    let mut unavailable = Unavailable::new("the engine");
     // The engine gets a moment for its first answer.
-    let mut trouble = limiter.greet().await.err();
+    let mut trouble = limiter.ping().await.err();
     loop {
-        if let Some(news) = away.news(trouble.as_deref()) {
+        if let Some(news) = unavailable.news(trouble.as_deref()) {
             log::say(&format!("politely: {news}"));
         }
         tokio::time::sleep(LOOK_EVERY).await;
-        trouble = limiter.trouble();
+        trouble = limiter.last_error();
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
+pub use answer::{AcquireRequest, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
 pub use budgets::never_fits;
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
 pub use explain::{Event, Explanation, InForce, Source};
@@ -124,7 +124,7 @@ impl Host {
     /// server counts a request until its body is sent.
     ///
     /// The law learns at once. Otherwise this is [`Host::report`].
-    pub fn hear(
+    pub fn on_head(
         &mut self,
         now: Timestamp,
         lease: LeaseId,
@@ -134,7 +134,7 @@ impl Host {
     ) -> Directions {
         self.expire(now);
         self.settle(now, lease, &report.used, config);
-        let lease = self.leases.hear(lease);
+        let lease = self.leases.on_head(lease);
         self.teach(now, lease, report, config, rng)
     }
 
@@ -210,8 +210,8 @@ impl Host {
 
     /// Frees the slot of a request whose outcome this key does not judge, and charges its bytes.
     ///
-    /// The outcome is judged already by [`Host::hear`], or it is judged by another key and this key
-    /// is only a limit of the request.
+    /// The outcome is judged already by [`Host::on_head`], or it is judged by another key and this
+    /// key is only a limit of the request.
     pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
         self.expire(now);
         self.end_estimate(lease);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::budget::DeclaredLimit;
 use politely_core::config::InvalidConfig;
-use politely_core::host::{Ask, Reason, RestoreError};
+use politely_core::host::{AcquireRequest, Reason, RestoreError};
 use politely_core::key::Key;
 
 use crate::backend::local::registry::Full;
@@ -61,14 +61,14 @@ pub enum RefusalReason {
     Wait(Reason),
     /// Earlier arrivals wait for the key.
     #[error("others wait")]
-    Line,
+    Queue,
     /// The coordinator or the engine is asked in the background, as long as calls for the key
     /// continue.
     #[error("the coordinator or the engine is asked")]
     Asked,
     /// The coordinator refuses the call, because of a wrong token or a number that it does not
-    /// allow. [`Limiter::trouble`](crate::Limiter::trouble) has the reason if the last call was
-    /// refused.
+    /// allow. [`Limiter::last_error`](crate::Limiter::last_error) has the reason if the last call
+    /// was refused.
     #[error("the coordinator refuses")]
     Refused,
     /// The registry is full of keys that cannot be evicted.
@@ -117,8 +117,8 @@ pub enum AcquireError {
     #[error("no room for another key")]
     Full,
     /// The queue of the key is full.
-    #[error("the line of {0} is full")]
-    LineFull(Key),
+    #[error("the queue of {0} is full")]
+    QueueFull(Key),
     /// The key is held for longer than `Config::hold_max`. Waiting in the queue would take too
     /// long.
     #[error("{0} is parked for another {1:?}")]
@@ -165,8 +165,8 @@ pub enum SetError {
 }
 
 /// Reduces `ask` to one departure now. The keys of a request would not agree on another time.
-pub(crate) fn alone(ask: Ask) -> Ask {
-    Ask {
+pub(crate) fn alone(ask: AcquireRequest) -> AcquireRequest {
+    AcquireRequest {
         slots: 1,
         horizon: Duration::ZERO,
         ..ask
@@ -175,8 +175,8 @@ pub(crate) fn alone(ask: Ask) -> Ask {
 
 /// Returns what the key at `index` is asked for. Only the first key of a request learns from its
 /// outcome.
-pub(crate) fn of_key(ask: &Ask, index: usize) -> Ask {
-    Ask {
+pub(crate) fn of_key(ask: &AcquireRequest, index: usize) -> AcquireRequest {
+    AcquireRequest {
         is_limit_only: index > 0,
         ..ask.clone()
     }

@@ -107,7 +107,7 @@ mod to_outcome;
 #[cfg(feature = "coordinator")]
 pub use self::backend::coordinator;
 pub use self::backend::local::registry::Full;
-pub use self::backend::local::waiters::Turn;
+pub use self::backend::local::waiters::Arrival;
 pub use self::backend::store::{self, cells};
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub use self::http::attempts;
@@ -131,7 +131,9 @@ pub use politely_core::budget::{
     DeclaredLimit, DeclaredLimits, LimitError, UnitCosts, UnitError, UnitName,
 };
 pub use politely_core::config::Config;
-pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason};
+pub use politely_core::host::{
+    AcquireRequest, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason,
+};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use snapshot::Snapshot;

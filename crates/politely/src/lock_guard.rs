@@ -154,7 +154,7 @@ impl Limiter {
             session,
         };
         let Claimed::Held { fencing } = claimed else {
-            return Err(LockError::LineFull);
+            return Err(LockError::QueueFull);
         };
         let renewal = is_shared.then(|| {
             let keep = keep(self.clone(), key.clone(), session, fencing, lost);

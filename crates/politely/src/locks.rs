@@ -61,7 +61,7 @@ pub enum Claimed {
         fencing: Option<u64>,
     },
     /// The key's queue is full.
-    LineFull,
+    QueueFull,
     /// The claim has ended: it was released, or its session was not renewed.
     Ended,
 }
@@ -79,7 +79,7 @@ impl LockView {
     /// Returns the result of `request`.
     fn claimed(&self, request: &LockRequest) -> Claimed {
         match self.locks.of(request.session) {
-            None if self.locks.claims().len() >= CLAIMS_MAX => Claimed::LineFull,
+            None if self.locks.claims().len() >= CLAIMS_MAX => Claimed::QueueFull,
             None => Claimed::Ended,
             Some(claim) if claim.id != request.id => Claimed::Twice {
                 fencing: claim.fencing(),
@@ -115,7 +115,7 @@ pub enum LockError {
     Unconfirmed,
     /// Too many claims wait for the key.
     #[error("the queue of the key is full; try again later")]
-    LineFull,
+    QueueFull,
     /// The coordinator refuses the call.
     #[error("the coordinator refuses the lock: {0}")]
     Refused(String),
@@ -264,7 +264,7 @@ impl Limiter {
             }
             let pause = left.min(ends_in + Duration::from_millis(1)).min(REREAD);
             if tokio::time::timeout(pause, changed).await.is_err() && pause == REREAD {
-                // Its answer shows in the locks. While the engine is away, the claim waits.
+                // Its answer shows in the locks. While the engine is unavailable, the claim waits.
                 let _ = self.refresh(key, REREAD).await;
             }
         }

@@ -125,7 +125,7 @@ pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
     fn abandon(self: Box<Self>);
     fn report(self: Box<Self>, report: &Report) -> Directions;
     /// Reports the head of a response. The slot stays taken until the guard is dropped.
-    fn heard(&mut self, report: &Report) -> Directions;
+    fn report_head(&mut self, report: &Report) -> Directions;
     /// Notes that `bytes` more of the body came.
     fn received(&mut self, bytes: u64);
     /// Corrects the estimated costs, after the head was reported.
@@ -348,12 +348,12 @@ impl Permit {
     ///
     /// # Panics
     /// Never: a permit has at least one key.
-    pub fn heard(self, report: &Report) -> (Directions, Slot) {
+    pub fn report_head(self, report: &Report) -> (Directions, Slot) {
         let first = self.first();
         let start = first.departure.start;
         let mut leases = first.into_leases();
         if let Some(guard) = leases.shared_mut() {
-            let directions = guard.heard(report);
+            let directions = guard.report_head(report);
             return (directions, Slot::new(leases, start));
         }
         let first = leases.parts().first().expect("a permit has a key");
@@ -362,7 +362,7 @@ impl Permit {
             let mut rng = entry.rng(first.lease);
             entry
                 .host
-                .hear(now, first.lease, report, entry.config, &mut rng)
+                .on_head(now, first.lease, report, entry.config, &mut rng)
         });
         (directions, Slot::new(leases, now))
     }

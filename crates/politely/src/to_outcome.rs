@@ -66,9 +66,9 @@ impl Permit {
     /// Reports the response of any HTTP client, or its error, as soon as the head is there.
     ///
     /// This classifies the status and the headers ([`classify`]) and reports them with
-    /// [`Permit::heard`]. The latency is the time since [`Permit::start`], so send the request as
-    /// soon as the permit is there. Keep the slot until the body has arrived: the server counts the
-    /// request until then.
+    /// [`Permit::report_head`]. The latency is the time since [`Permit::start`], so send the
+    /// request as soon as the permit is there. Keep the slot until the body has arrived: the server
+    /// counts the request until then.
     ///
     /// ```no_run
     /// # #[cfg(feature = "reqwest")]
@@ -88,6 +88,6 @@ impl Permit {
         let clock = crate::clock::wall_clock();
         let mut report = classify(&response.outcome(), clock, self.age(), 0);
         report.resource = response.resource();
-        self.heard(&report).1
+        self.report_head(&report).1
     }
 }

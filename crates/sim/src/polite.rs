@@ -2,7 +2,7 @@
 
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Decision, Host, Reason};
+use politely_core::host::{AcquireRequest, Decision, Host, Reason};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -32,7 +32,10 @@ impl Polite {
 
 impl Client for Polite {
     fn ask(&mut self, now: Timestamp) -> Answer {
-        match self.host.request(now, Ask::default(), &self.config) {
+        match self
+            .host
+            .request(now, AcquireRequest::default(), &self.config)
+        {
             Decision::Granted(grant) => Answer::Go(grant.lease.0),
             Decision::Wait(wait) if wait.reason == Reason::InFlight => Answer::AfterReply,
             Decision::Wait(wait) => Answer::At(wait.at),

@@ -96,7 +96,7 @@ pub(crate) fn phase(seed: u64) -> Duration {
 
 enum Event {
     /// A client may have something to send.
-    Ask { client: u32 },
+    AcquireRequest { client: u32 },
     /// The host has finished a request.
     Depart,
     /// An answer arrives.
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
             self.free_payloads.push(payload);
             let event = std::mem::replace(&mut self.payloads[payload as usize], Event::Depart);
             match event {
-                Event::Ask { client } => {
+                Event::AcquireRequest { client } => {
                     let seat = &mut self.seats[client as usize];
                     if seat.next_ask == at {
                         seat.next_ask = Timestamp::NEVER;
@@ -281,7 +281,7 @@ impl<'a> Run<'a> {
         let seat = &mut self.seats[client as usize];
         if at < seat.next_ask {
             seat.next_ask = at;
-            self.push(at, Event::Ask { client });
+            self.push(at, Event::AcquireRequest { client });
         }
     }
 

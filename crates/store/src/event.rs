@@ -103,7 +103,7 @@ impl Event {
             } => {
                 let mut rng = Rng::of_lease(seed, *lease);
                 return Some(if *body_coming {
-                    host.hear(now, *lease, report, config, &mut rng)
+                    host.on_head(now, *lease, report, config, &mut rng)
                 } else {
                     host.report(now, *lease, report, config, &mut rng)
                 });

@@ -18,7 +18,7 @@ from politely.attempts import Attempts
 from politely.bodies import ErrorKind, Next, Outcome, Wish
 from politely.coordinator import Client, Permit
 from politely.errors import (
-    Away,
+    Unavailable,
     BadCall,
     LeaseLost,
     LockLost,
@@ -35,7 +35,7 @@ __all__ = [
     "AsyncLock",
     "AsyncPermit",
     "Attempts",
-    "Away",
+    "Unavailable",
     "BadCall",
     "Client",
     "ErrorKind",

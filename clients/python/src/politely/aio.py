@@ -71,7 +71,7 @@ class AsyncClient:
     ) -> AsyncPermit:
         """Waits in the key's queue and returns when the request may leave.
 
-        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is
+        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Unavailable` if the coordinator is
         unavailable), or `BadCall`. If it is cancelled, it leaves the queue, and gives back a permit
         that was just granted, in the background.
         """
@@ -195,7 +195,7 @@ class AsyncClient:
     ) -> Any:
         """Makes a call of the API that is safe to repeat, and returns its answer as JSON.
 
-        ``path`` is below ``/api/v1``. Raises `BadCall`, or `Away` if no answer comes for 30 s.
+        ``path`` is below ``/api/v1``. Raises `BadCall`, or `Unavailable` if no answer comes for 30 s.
         """
         return await self._run(self._talk.call(path, body, method, lines))
 

@@ -79,7 +79,7 @@ class Client:
     ) -> Permit:
         """Blocks in the key's queue until the request may leave.
 
-        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is
+        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Unavailable` if the coordinator is
         unavailable), or `BadCall`.
         """
         wish = Wish(
@@ -187,7 +187,7 @@ class Client:
         ``rate`` is in requests per second, an upper bound on a key that learns. ``burst`` is the
         number of requests that may leave at once. ``limits`` are further limits that all hold, such
         as ``["10/s", "1000/day@UTC", "100 concurrent"]``. ``law`` ``fixed`` makes these numbers the limits
-        themselves. ``learn`` ``False`` freezes the learned state. Raises `Away`, `BadCall`.
+        themselves. ``learn`` ``False`` freezes the learned state. Raises `Unavailable`, `BadCall`.
         """
         changes: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
         changes |= {"limits": limits, "law": law, "learn": learn}
@@ -313,7 +313,7 @@ class Permit:
         name.
 
         Only headers that matter are sent, and the beginning of the body if the status may be that
-        of a block page. Raises `Away`, `BadCall`.
+        of a block page. Raises `Unavailable`, `BadCall`.
         """
         what = shell.outcome_of(response, outcome, self._count(told))
         (next,) = self._coordinator.report([(self, what)])

@@ -26,7 +26,7 @@ class Refused(PolitelyError):
     def __init__(self, code: str, reason: str, retry_in: float | None = None) -> None:
         super().__init__(reason if retry_in is None else f"{reason}; ask again in {retry_in:g} s")
         self.code = code
-        """``parked``, ``full``, ``line_full``, ``id_used`` or ``closing``."""
+        """``parked``, ``full``, ``queue_full``, ``id_used`` or ``closing``."""
         self.reason = reason
         self.retry_in = retry_in
         """Seconds until the answer may change, if the coordinator knows."""
@@ -45,7 +45,7 @@ class TimedOut(PolitelyError):
         """The number of requests before this one in the key's queue."""
 
 
-class Away(TimedOut):
+class Unavailable(TimedOut):
     """The coordinator did not answer within the caller's time. No permit was granted, so nothing
     may be sent.
     """

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from politely.bodies import Grant, Json, Next, Outcome, Wish, in_ms
-from politely.errors import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut
+from politely.errors import Unavailable, BadCall, LeaseLost, PolitelyError, Refused, TimedOut
 from politely.state import PermitState
 
 log = logging.getLogger("politely")
@@ -220,7 +220,7 @@ class Talk:
             yield from self._until_granted(asked)
         except PolitelyError as error:
             yield from self._give_back(asked)
-            if isinstance(error, Away):
+            if isinstance(error, Unavailable):
                 yield from self._forget(asked.open, tries=1)  # a lost answer may hold permits
             raise
         except Abandoned:
@@ -351,7 +351,7 @@ class Talk:
             return
         try:
             yield from self._ask("cancel", lambda: body, self.now() + BACKOFF_CAP)
-        except Away:
+        except Unavailable:
             log.warning("%d permits were not given back; their leases will end", len(names))
 
     def set_limits(self, key: str, limits: Limits) -> Flow[None]:
@@ -463,7 +463,7 @@ class Talk:
             if isinstance(reply, Reply) and reply.retry_after is not None:
                 pause += reply.retry_after
             if self.now() + pause > deadline:
-                raise Away(why)
+                raise Unavailable(why)
             self._warn(why)
             failures += 1
             yield Sleep(pause)

@@ -184,7 +184,7 @@ class Frontier:
     async def put(self, pages: Iterable[str | NewPage]) -> list[PutAnswer]:
         """Adds pages, and returns one answer for each. The pages are on the coordinator's disk then.
 
-        It is safe to repeat. Raises `Away` if the coordinator does not answer for 30 s.
+        It is safe to repeat. Raises `Unavailable` if the coordinator does not answer for 30 s.
         """
         answers: list[PutAnswer] = []
         batch: list[Json] = []

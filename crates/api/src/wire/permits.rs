@@ -196,7 +196,8 @@ pub enum Answer {
         /// place in the queue.
         retry_in_ms: u64,
         /// The limit that the item waits for: `pace`, `in flight`, `byte budget`, `budget`,
-        /// `hold, Retry-After`, `parked, …`, `breaker`, `quarantine`, `engine away`, `others wait`.
+        /// `hold, Retry-After`, `parked, …`, `breaker`, `quarantine`, `engine unavailable`, `others
+        /// wait`.
         reason: String,
         /// The number of items before it in the key's queue.
         position: u32,
@@ -234,7 +235,7 @@ pub enum RefusedCode {
     /// The coordinator has no room for another key.
     Full,
     /// The key's queue is full.
-    LineFull,
+    QueueFull,
     /// The coordinator is shutting down.
     Closing,
 }

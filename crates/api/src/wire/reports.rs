@@ -117,7 +117,7 @@ pub struct Told {
 #[serde(deny_unknown_fields)]
 pub struct Meaning {
     /// The signal.
-    pub signal: Heard,
+    pub signal: ReportedSignal,
     /// The time for which the server asked for no requests, in milliseconds.
     #[serde(
         default,
@@ -216,7 +216,7 @@ impl From<politely_core::signal::Unit> for QuotaUnit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Heard {
+pub enum ReportedSignal {
     /// The host served the request.
     Ok,
     /// The host refused the request because of a rate limit.
@@ -231,20 +231,20 @@ pub enum Heard {
     UrlError,
 }
 
-impl From<Heard> for Signal {
-    fn from(heard: Heard) -> Self {
-        match heard {
-            Heard::Ok => Self::Ok,
-            Heard::RateLimited => Self::RateLimited,
-            Heard::Overloaded => Self::Overloaded,
-            Heard::Unreachable => Self::Unreachable,
-            Heard::Blocked => Self::Blocked,
-            Heard::UrlError => Self::UrlError,
+impl From<ReportedSignal> for Signal {
+    fn from(reported: ReportedSignal) -> Self {
+        match reported {
+            ReportedSignal::Ok => Self::Ok,
+            ReportedSignal::RateLimited => Self::RateLimited,
+            ReportedSignal::Overloaded => Self::Overloaded,
+            ReportedSignal::Unreachable => Self::Unreachable,
+            ReportedSignal::Blocked => Self::Blocked,
+            ReportedSignal::UrlError => Self::UrlError,
         }
     }
 }
 
-impl From<Signal> for Heard {
+impl From<Signal> for ReportedSignal {
     fn from(signal: Signal) -> Self {
         match signal {
             Signal::Ok => Self::Ok,

@@ -66,7 +66,7 @@ pub enum SortBy {
 #[serde(rename_all = "snake_case")]
 pub enum Need {
     /// The engine that stores the key's state is unavailable, or the state cannot be decoded.
-    Away,
+    Unavailable,
     /// The host shows block pages.
     Blocked,
     /// The host fails, and its breaker is open.
@@ -82,7 +82,7 @@ pub enum Need {
 impl Need {
     /// All needs, most urgent first.
     pub const ALL: [Self; 6] = [
-        Self::Away,
+        Self::Unavailable,
         Self::Blocked,
         Self::Failing,
         Self::Starved,
@@ -96,7 +96,7 @@ impl Need {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NeedCounts {
     /// Keys whose engine is unavailable.
-    pub away: u32,
+    pub unavailable: u32,
     /// Keys whose host shows block pages.
     pub blocked: u32,
     /// Keys whose host fails.
@@ -145,7 +145,7 @@ pub enum KeyState {
     Quarantine,
     /// The engine that stores the key's state is unavailable, or the stored state cannot be
     /// decoded.
-    Away,
+    Unavailable,
 }
 
 /// A row of the table of keys.

@@ -7,7 +7,7 @@
 
 mod words;
 
-pub(crate) use words::{KeyKind, LawName, Profile, RetryName, StoreAway, SummaryForm};
+pub(crate) use words::{KeyKind, LawName, Profile, RetryName, StoreUnavailable, SummaryForm};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub(crate) struct Knobs {
         requires = "store",
         conflicts_with = "coordinator"
     )]
-    pub(crate) store_away: Option<StoreAway>,
+    pub(crate) store_unavailable: Option<StoreUnavailable>,
     /// With --store: time after which a killed process's slots are freed (default 20s, at least
     /// 5s); a longer request renews its own slot
     #[arg(
@@ -175,7 +175,7 @@ pub(crate) struct Settings {
     /// The engine's URL.
     pub(crate) store: Option<String>,
     pub(crate) store_password_file: Option<PathBuf>,
-    pub(crate) store_away: StoreAway,
+    pub(crate) store_unavailable: StoreUnavailable,
     pub(crate) lease: Option<Duration>,
     pub(crate) token_file: Option<PathBuf>,
     /// The name of this worker at the coordinator.
@@ -295,7 +295,7 @@ impl Settings {
             coordinator: knobs.coordinator,
             store: knobs.store,
             store_password_file: knobs.store_password_file,
-            store_away: knobs.store_away.unwrap_or_default(),
+            store_unavailable: knobs.store_unavailable.unwrap_or_default(),
             lease: knobs.lease.map(|span| span.0),
             token_file: knobs.token_file,
             client: knobs.client,
@@ -366,7 +366,7 @@ impl Knobs {
         ];
         let of_store = [
             ("lease", self.lease.is_some()),
-            ("store-away", self.store_away.is_some()),
+            ("store-unavailable", self.store_unavailable.is_some()),
         ];
         let given = |of: &[(&'static str, bool)]| {
             let mut of = of.iter();
@@ -420,7 +420,7 @@ impl Knobs {
             coordinator: self.coordinator.or(under.coordinator),
             store: self.store.or(under.store),
             store_password_file: self.store_password_file.or(under.store_password_file),
-            store_away: self.store_away.or(under.store_away),
+            store_unavailable: self.store_unavailable.or(under.store_unavailable),
             lease: self.lease.or(under.lease),
             token_file: self.token_file.or(under.token_file),
             client: self.client.or(under.client),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
-use politely::store::Away;
+use politely::store::Unavailable;
 use politely::{DeclaredLimits, OperatorNumbers};
 use serde::Deserialize;
 
@@ -37,7 +37,7 @@ pub(crate) enum LawName {
 /// The behaviour while the engine that keeps the keys is unavailable.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum StoreAway {
+pub(crate) enum StoreUnavailable {
     /// nothing is sent
     #[default]
     Closed,
@@ -45,11 +45,11 @@ pub(crate) enum StoreAway {
     Share,
 }
 
-impl From<StoreAway> for Away {
-    fn from(word: StoreAway) -> Self {
+impl From<StoreUnavailable> for Unavailable {
+    fn from(word: StoreUnavailable) -> Self {
         match word {
-            StoreAway::Closed => Self::Closed,
-            StoreAway::Share => Self::Share,
+            StoreUnavailable::Closed => Self::Closed,
+            StoreUnavailable::Share => Self::Share,
         }
     }
 }

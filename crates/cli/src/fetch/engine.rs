@@ -31,9 +31,9 @@ use super::robots::Cached;
 use super::state::sent::SentLog;
 use super::state::store::{Batch, Store};
 use super::transport::client::Clients;
-use crate::away::Away;
 use crate::config::Settings;
 use crate::exit::io_words;
+use crate::unavailable::Unavailable;
 
 /// The state that all workers share.
 pub(crate) struct Engine {
@@ -169,11 +169,11 @@ impl Engine {
     /// Wakes the lanes of hosts that the fleet's limits allow now, until the run ends. Reports an
     /// outage of the coordinator or engine.
     pub(crate) async fn heed(self: Arc<Self>) {
-        let mut away = Away::new(self.limits.shared_by);
+        let mut unavailable = Unavailable::new(self.limits.shared_by);
         loop {
             let ready = tokio::time::timeout(KEEP_EVERY, self.limits.ready()).await;
-            let trouble = self.limits.trouble();
-            if let Some(news) = away.news(trouble.as_deref()) {
+            let trouble = self.limits.last_error();
+            if let Some(news) = unavailable.news(trouble.as_deref()) {
                 self.talk.say(&news);
             }
             let Ok(keys) = ready else { continue };

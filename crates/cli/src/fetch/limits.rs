@@ -13,8 +13,8 @@ use politely::core::host::Source;
 use politely::core::key::KeyError;
 use politely::policy::{RuleBook, Ruling};
 use politely::{
-    Ask, Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report,
-    Signal, Turn,
+    AcquireRequest, Arrival, Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal,
+    RefusalReason, Report, Signal,
 };
 use politely_otlp::Collector;
 use url::Url;
@@ -394,10 +394,10 @@ impl Limits {
     }
 
     /// Checks that the coordinator or engine accepts this process, if there is a fleet.
-    pub(crate) async fn greet(&self) -> Result<(), Wrong> {
+    pub(crate) async fn ping(&self) -> Result<(), Wrong> {
         match &self.fleet {
             Some(fleet) => fleet
-                .greet()
+                .ping()
                 .await
                 .map_err(|why| Wrong(no_beginning(self.shared_by, &why))),
             None => Ok(()),
@@ -405,15 +405,15 @@ impl Limits {
     }
 
     /// Returns why the coordinator or engine does not answer, if so.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.fleet.as_ref()?.trouble()
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.fleet.as_ref()?.last_error()
     }
 
     /// Returns unused permits and waits until everything is reported.
     pub(crate) async fn settle(&self) {
         if let Some(fleet) = &self.fleet {
             fleet.close();
-            fleet.settled(SETTLE).await;
+            fleet.flush(SETTLE).await;
         }
     }
 
@@ -516,7 +516,9 @@ fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong>
     config.lease = settings.lease.unwrap_or(STORE_LEASE);
     let builder = Limiter::builder().config(config).clock(clock);
     let builder = builder.store(engine);
-    let limiter = builder.when_away(settings.store_away.into()).build();
+    let limiter = builder
+        .when_unavailable(settings.store_unavailable.into())
+        .build();
     limiter.map_err(|why| Wrong(why.to_string()))
 }
 
@@ -558,9 +560,13 @@ fn egress_name(proxy: &str) -> String {
         .unwrap_or_else(|| "proxy".to_owned())
 }
 
-fn try_acquire(limiter: &Limiter, keys: &[Key], ask: Option<Ask>) -> Result<Permit, Refusal> {
+fn try_acquire(
+    limiter: &Limiter,
+    keys: &[Key],
+    ask: Option<AcquireRequest>,
+) -> Result<Permit, Refusal> {
     match ask {
         None => limiter.try_acquire(keys),
-        Some(ask) => limiter.try_in_turn(keys, ask, Turn::LAST),
+        Some(ask) => limiter.try_in_turn(keys, ask, Arrival::LAST),
     }
 }

@@ -154,7 +154,7 @@ pub(crate) fn fetch(
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    runtime.block_on(engine.limits.greet())?;
+    runtime.block_on(engine.limits.ping())?;
     let exit = runtime.block_on(drive(Arc::clone(&engine), ingest, earlier));
     // A lookup or a read of standard input may still block a thread. Nothing depends on it any
     // more.

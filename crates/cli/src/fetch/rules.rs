@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use politely::core::gate::HoldReason;
 use politely::policy::{Rule, RuleBook};
-use politely::{Ask, Key};
+use politely::{AcquireRequest, Key};
 use url::Url;
 
 use super::limits::Limits;
@@ -14,12 +14,12 @@ use crate::exit::Wrong;
 
 impl Limits {
     /// Returns what a request costs by the rule of its host, if the rule names costs.
-    pub(super) fn ask_of(&self, key: &Key) -> Option<Ask> {
+    pub(super) fn ask_of(&self, key: &Key) -> Option<AcquireRequest> {
         let costs = &self.rule(key)?.costs;
-        (!costs.is_empty()).then(|| Ask {
+        (!costs.is_empty()).then(|| AcquireRequest {
             cost: costs.requests(&Method::GET).unwrap_or(1),
             units: costs.units(&Method::GET),
-            ..Ask::default()
+            ..AcquireRequest::default()
         })
     }
 

@@ -20,7 +20,7 @@ impl Paint {
             KeyState::Ready => self.with(Color::Green),
             KeyState::Pacing | KeyState::Full | KeyState::Bytes | KeyState::Budget => Style::new(),
             KeyState::Hold | KeyState::Parked => self.with(Color::Yellow),
-            KeyState::Breaker | KeyState::Quarantine | KeyState::Away => self.bad(),
+            KeyState::Breaker | KeyState::Quarantine | KeyState::Unavailable => self.bad(),
         }
     }
 

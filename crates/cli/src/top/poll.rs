@@ -69,7 +69,7 @@ pub(super) async fn poll(client: Client, mut wanted: watch::Receiver<Wanted>, te
             },
         };
         failures = if seen.is_ok() { 0 } else { failures + 1 };
-        let event = seen.map_or_else(Event::Away, |seen| Event::Seen(Box::new(seen)));
+        let event = seen.map_or_else(Event::Unavailable, |seen| Event::Seen(Box::new(seen)));
         if tell.send(event).is_err() {
             return;
         }

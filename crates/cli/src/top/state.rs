@@ -27,7 +27,7 @@ const STATES: [KeyState; 10] = [
     KeyState::Parked,
     KeyState::Breaker,
     KeyState::Quarantine,
-    KeyState::Away,
+    KeyState::Unavailable,
 ];
 
 /// An event.
@@ -38,7 +38,7 @@ pub(super) enum Event {
     /// The coordinator answered.
     Seen(Box<Seen>),
     /// The coordinator did not answer.
-    Away(Fault),
+    Unavailable(Fault),
     /// An operator's order succeeded or failed.
     Set(Order, Result<(), Fault>),
     /// The terminal is gone, or a signal ends the process.
@@ -78,7 +78,7 @@ pub(super) struct State {
     pub(super) typing: bool,
     pub(super) help: bool,
     /// Why there is no answer, and the number of failures in a row.
-    pub(super) away: Option<(Fault, u32)>,
+    pub(super) unavailable: Option<(Fault, u32)>,
     /// A message that is shown until the next key press.
     pub(super) notice: Option<String>,
 }
@@ -160,7 +160,7 @@ impl State {
             crawls: None,
             typing: false,
             help: false,
-            away: None,
+            unavailable: None,
             notice: None,
         }
     }
@@ -207,9 +207,9 @@ impl State {
                 self.table.go(self.table.cursor, self.rows());
             }
             Event::Seen(seen) => self.see(*seen),
-            Event::Away(fault) => {
-                let before = self.away.as_ref().map_or(0, |(_, times)| *times);
-                self.away = Some((fault, before + 1));
+            Event::Unavailable(fault) => {
+                let before = self.unavailable.as_ref().map_or(0, |(_, times)| *times);
+                self.unavailable = Some((fault, before + 1));
             }
             Event::Set(order, Ok(())) => {
                 self.notice = Some(format!("{} {}", order.key, order.what));
@@ -223,7 +223,7 @@ impl State {
     }
 
     fn see(&mut self, seen: Seen) {
-        self.away = None;
+        self.unavailable = None;
         if self.past.len() >= SAMPLES {
             self.past.pop_front();
         }

@@ -216,7 +216,7 @@ fn sorts_go_through_the_columns_and_filters_through_the_states() {
     }
     assert_eq!(
         (filters[0], filters[9]),
-        (Some(KeyState::Ready), Some(KeyState::Away))
+        (Some(KeyState::Ready), Some(KeyState::Unavailable))
     );
     assert_eq!(filters[10], None);
     write(&mut state, "ff");
@@ -288,11 +288,11 @@ fn holds_and_unparks_are_about_the_chosen_key() {
 fn faults_are_counted_until_an_answer_comes() {
     let mut state = started(3);
     for _ in 0..3 {
-        state.on(Event::Away(Fault::Token));
+        state.on(Event::Unavailable(Fault::Token));
     }
-    assert_eq!(state.away, Some((Fault::Token, 3)));
+    assert_eq!(state.unavailable, Some((Fault::Token, 3)));
     answer(&mut state, 3);
-    assert_eq!(state.away, None);
+    assert_eq!(state.unavailable, None);
 }
 
 #[test]

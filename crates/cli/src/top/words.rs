@@ -90,14 +90,14 @@ pub(super) const fn state(state: KeyState) -> &'static str {
         KeyState::Parked => "parked",
         KeyState::Breaker => "breaker",
         KeyState::Quarantine => "quarantine",
-        KeyState::Away => "away",
+        KeyState::Unavailable => "unavailable",
     }
 }
 
 /// Returns the reason why a key needs attention.
 pub(super) const fn need(need: Need) -> &'static str {
     match need {
-        Need::Away => "engine unavailable",
+        Need::Unavailable => "engine unavailable",
         Need::Blocked => "blocked",
         Need::Failing => "failing",
         Need::Starved => "starved",

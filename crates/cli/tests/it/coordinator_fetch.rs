@@ -248,7 +248,7 @@ fn a_library_client_is_one_line_from_local_to_shared() {
             assert_eq!(page.status(), 200);
             page.bytes().await.expect("a body");
         }
-        assert!(limiter.settled(Duration::from_secs(30)).await);
+        assert!(limiter.flush(Duration::from_secs(30)).await);
         let stats = limiter.stats();
         assert_eq!(stats.granted, stats.reported);
         let answer = shown_at(&coordinator, "keys").await;

@@ -93,23 +93,23 @@ async fn the_rust_client_trusts_the_authority_it_is_told_of() {
     let coordinator = Secured::start();
     let key = Key::host("example.com").expect("a host");
     let limiter = coordinator.limiter(Some(coordinator.path("ca.pem")));
-    limiter.greet().await.expect("it listens");
+    limiter.ping().await.expect("it listens");
     let permit = limiter.acquire(&key).await.expect("a permit");
     permit.report(&Report::of(Signal::Ok));
-    assert!(limiter.settled(PATIENCE).await);
-    assert_eq!(limiter.trouble(), None);
+    assert!(limiter.flush(PATIENCE).await);
+    assert_eq!(limiter.last_error(), None);
     assert_eq!(limiter.rate(&key), Some(1000.0));
 
     let stranger = coordinator.limiter(None);
-    let _ = stranger.greet().await;
-    let trouble = stranger.trouble().unwrap_or_default();
+    let _ = stranger.ping().await;
+    let trouble = stranger.last_error().unwrap_or_default();
     assert!(trouble.contains("certificate"), "{trouble}");
     assert!(trouble.contains("SSL_CERT_FILE"), "{trouble}");
 
     let spoken = Limiter::builder().coordinator(coordinator.url.replace("https", "http"));
     let spoken = spoken.build().expect("a limiter");
-    let _ = spoken.greet().await;
-    let trouble = spoken.trouble().unwrap_or_default();
+    let _ = spoken.ping().await;
+    let trouble = spoken.last_error().unwrap_or_default();
     assert!(trouble.contains("say https://"), "{trouble}");
 
     let builder = Limiter::builder().coordinator(&coordinator.url);

@@ -29,7 +29,7 @@ fn flags_of_another_backend_are_refused() {
         ("--in-flight", "2"),
         ("--law", "fixed"),
         ("--lease", "9s"),
-        ("--store-away", "share"),
+        ("--store-unavailable", "share"),
     ] {
         is_refused(
             &[&["fetch", URL], &coordinator[..], &[flag, value]].concat(),
@@ -38,7 +38,7 @@ fn flags_of_another_backend_are_refused() {
     }
     for (flag, value) in [
         ("--lease", "9s"),
-        ("--store-away", "share"),
+        ("--store-unavailable", "share"),
         ("--token-file", "t"),
         ("--client", "w"),
     ] {
@@ -53,8 +53,8 @@ fn flags_of_another_backend_are_refused() {
         "at least 5s",
     );
     is_refused(
-        &["serve", "--memory", "--store-away", "share"],
-        "--store-away",
+        &["serve", "--memory", "--store-unavailable", "share"],
+        "--store-unavailable",
     );
     for flag in [
         &["--law", "aimd"][..],

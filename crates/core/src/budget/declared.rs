@@ -46,8 +46,8 @@ pub enum LimitUnit {
     /// Bytes sent and received. They are known afterwards, so the last request may exceed the
     /// quantity; later ones wait for it.
     Bytes,
-    /// A unit that requests state in [`crate::host::Ask::units`], such as tokens. A request that
-    /// does not state it is not limited by it.
+    /// A unit that requests state in [`crate::host::AcquireRequest::units`], such as tokens. A
+    /// request that does not state it is not limited by it.
     Named(UnitName),
 }
 

@@ -171,7 +171,7 @@ impl Leases {
 
     /// Notes that the outcome is known, and returns the lease as it was. The slot stays taken until
     /// [`Leases::report`]. Returns `None` if the report is late or repeated.
-    pub fn hear(&mut self, id: LeaseId) -> Option<Lease> {
+    pub fn on_head(&mut self, id: LeaseId) -> Option<Lease> {
         let at = self.find(id)?;
         let lease = &mut self.live[at];
         if lease.is_heard() {

@@ -72,8 +72,8 @@ fn a_report_counts_once_and_never_after_its_lease() {
 fn what_was_heard_is_in_flight_until_reported() {
     let mut leases = Leases::default();
     let id = leases.take(at(0), LASTS, true, false).id;
-    assert!(leases.hear(id).is_some_and(|lease| lease.is_probe()));
-    assert!(leases.hear(id).is_none(), "heard once");
+    assert!(leases.on_head(id).is_some_and(|lease| lease.is_probe()));
+    assert!(leases.on_head(id).is_none(), "heard once");
     assert_eq!((leases.in_flight(), leases.unheard()), (1, 0));
     assert_eq!(leases.tally().live, 1);
     assert!(leases.report(id).is_some_and(|lease| !lease.is_probe()));
@@ -113,9 +113,9 @@ fn joined_leases_are_those_of_both() {
     other.generation(7);
     let own = one.take(at(1), LASTS, false, false).id;
     let later = other.take(at(2), LASTS, false, false).id;
-    one.hear(probe);
+    one.on_head(probe);
     one.renew(renewed, at(60));
-    other.hear(renewed);
+    other.on_head(renewed);
     other.report(ended);
 
     let mut joined = one.clone();

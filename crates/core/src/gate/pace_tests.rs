@@ -181,14 +181,15 @@ fn a_token_that_would_have_overflowed_is_nobodys() {
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
-    Ask { cost: u8, horizon_ms: u64 },
+    AcquireRequest { cost: u8, horizon_ms: u64 },
     GiveBack(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         (0_u64..3_000_000).prop_map(Step::Wait),
-        (1_u8..3, 0_u64..4_000).prop_map(|(cost, horizon_ms)| Step::Ask { cost, horizon_ms }),
+        (1_u8..3, 0_u64..4_000)
+            .prop_map(|(cost, horizon_ms)| Step::AcquireRequest { cost, horizon_ms }),
         (0_usize..8).prop_map(Step::GiveBack),
     ];
     prop::collection::vec(step, 1..120)
@@ -208,7 +209,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Wait(micros) => now = now + Duration::from_micros(micros),
-                Step::Ask { cost, horizon_ms } => {
+                Step::AcquireRequest { cost, horizon_ms } => {
                     let cost = cost.min(burst);
                     let horizon = Duration::from_millis(horizon_ms);
                     if let Ok(start) = pace.reserve(now, &rate, f64::from(cost), horizon) {

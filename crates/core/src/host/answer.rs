@@ -17,7 +17,7 @@ pub const HORIZON: Duration = Duration::from_secs(2);
 
 /// An acquire request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
+pub struct AcquireRequest {
     /// Consecutive departure slots, at least 1. Each becomes a permit of its own.
     pub slots: u16,
     /// How far ahead a reservation may start. Zero allows only a start now.
@@ -37,7 +37,7 @@ pub struct Ask {
     pub crawl_delay: Option<CrawlDelay>,
 }
 
-impl Ask {
+impl AcquireRequest {
     /// Returns a request for one departure, which may start up to `horizon` ahead.
     #[must_use]
     pub fn within(horizon: Duration) -> Self {
@@ -95,7 +95,7 @@ impl Unused {
     }
 }
 
-impl Default for Ask {
+impl Default for AcquireRequest {
     fn default() -> Self {
         Self {
             slots: 1,
@@ -145,7 +145,7 @@ impl Grant {
 /// Why a request must wait, and when to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Ask again at this time, or when a report of this key comes, whichever is first.
+    /// AcquireRequest again at this time, or when a report of this key comes, whichever is first.
     pub at: Timestamp,
     /// The first gate that is closed.
     pub reason: Reason,
@@ -172,7 +172,7 @@ pub enum Reason {
     Quarantine,
     /// The engine that keeps the key's state is unavailable. A [`crate::host::Host`] never answers
     /// this; the caller of the engine does.
-    Away,
+    Unavailable,
     /// The key's cell in the engine cannot be decoded by this version. A [`crate::host::Host`]
     /// never answers this.
     Unreadable,
@@ -189,7 +189,7 @@ impl fmt::Display for Reason {
             Self::Parked(reason) => write!(f, "parked, {}", reason.as_str()),
             Self::Breaker => f.write_str("breaker"),
             Self::Quarantine => f.write_str("quarantine"),
-            Self::Away => f.write_str("engine away"),
+            Self::Unavailable => f.write_str("engine unavailable"),
             Self::Unreadable => f.write_str("its cell cannot be read"),
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, Host, Reason, Wait};
+use super::{AcquireRequest, Host, Reason, Wait};
 use crate::Timestamp;
 use crate::budget::{Cost, DeclaredLimit, DeclaredLimits, LimitUnit, Remainder, Spent, UnitCosts};
 use crate::config::Config;
@@ -65,7 +65,7 @@ impl Host {
     pub(super) fn budget_room(
         &self,
         now: Timestamp,
-        ask: &Ask,
+        ask: &AcquireRequest,
         slots: u32,
         config: &Config,
     ) -> Result<u32, Wait> {
@@ -93,7 +93,7 @@ impl Host {
         &mut self,
         now: Timestamp,
         start: Timestamp,
-        ask: &Ask,
+        ask: &AcquireRequest,
         granted: u32,
         interval: Duration,
         config: &Config,
@@ -142,7 +142,7 @@ impl Host {
     }
 
     /// Returns the limit that a request of `ask` exceeds alone, so that it never leaves.
-    pub fn never_fits(&self, ask: &Ask, config: &Config) -> Option<DeclaredLimit> {
+    pub fn never_fits(&self, ask: &AcquireRequest, config: &Config) -> Option<DeclaredLimit> {
         never_fits(self.declared(config), ask)
     }
 
@@ -152,7 +152,7 @@ impl Host {
         &mut self,
         lease: LeaseId,
         at: Timestamp,
-        ask: &Ask,
+        ask: &AcquireRequest,
         config: &Config,
     ) {
         if !ask.units.is_empty() && (has_named_units(self.declared(config)) || self.has_told()) {
@@ -291,7 +291,7 @@ impl Host {
     }
 }
 
-fn cost_of(ask: &Ask) -> Cost {
+fn cost_of(ask: &AcquireRequest) -> Cost {
     Cost {
         requests: u64::from(ask.cost.max(1)),
         bytes: ask.bytes,
@@ -305,7 +305,7 @@ fn has_named_units(declared: &DeclaredLimits) -> bool {
 }
 
 /// Returns the limit that a request of `ask` exceeds alone.
-pub fn never_fits(declared: &DeclaredLimits, ask: &Ask) -> Option<DeclaredLimit> {
+pub fn never_fits(declared: &DeclaredLimits, ask: &AcquireRequest) -> Option<DeclaredLimit> {
     let cost = cost_of(ask);
     let exceeds = |limit: &&DeclaredLimit| cost.of(limit.unit()) > limit.quantity();
     declared.windows().iter().find(exceeds).cloned()

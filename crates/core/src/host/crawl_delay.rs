@@ -1,9 +1,9 @@
 //! The Crawl-delay of robots.txt: how long a host wants to rest after each request.
 //!
 //! A worker that has read the file reports the delay to the key, by itself or with a request
-//! ([`Ask::crawl_delay`](super::Ask::crawl_delay)). From then on the key has one request in flight
-//! at a time. The next request of any worker waits until the delay has passed since the end of the
-//! last one.
+//! ([`AcquireRequest::crawl_delay`](super::AcquireRequest::crawl_delay)). From then on the key has
+//! one request in flight at a time. The next request of any worker waits until the delay has passed
+//! since the end of the last one.
 //!
 //! Workers may have read different delays. The largest one that is still fresh counts. After that
 //! one is stale, a smaller one must be reported again. The delay is an upper bound beside those of

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, Bounds, Host, Reason, Wait};
+use super::{AcquireRequest, Bounds, Host, Reason, Wait};
 use crate::Timestamp;
 use crate::budget::Remainder;
 use crate::config::Config;
@@ -172,7 +172,7 @@ impl Host {
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let wait = match self.closed_gate(now, cap, config) {
             Err(wait) => Some(wait),
-            Ok(_) => match self.budget_room(now, &Ask::default(), 1, config) {
+            Ok(_) => match self.budget_room(now, &AcquireRequest::default(), 1, config) {
                 Err(wait) => Some(wait),
                 Ok(_) => Some(self.next_departure(now, &rate))
                     .filter(|at| *at > now)

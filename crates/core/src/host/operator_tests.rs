@@ -27,9 +27,9 @@ fn on_a_key_without_outcomes_the_operators_numbers_are_its_numbers() {
         ..OperatorNumbers::rate(50.0, 80.0)
     };
     host.set(at(0), numbers, &config);
-    let ask = Ask {
+    let ask = AcquireRequest {
         is_limit_only: true,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     let granted = (0..200)
         .filter(|_| {
@@ -46,7 +46,7 @@ fn on_a_key_without_outcomes_the_operators_numbers_are_its_numbers() {
     let mut again = Host::restore(&snapshot, at(0), &config).unwrap();
     assert_eq!(rate(&mut again, 0, &config), 50.0);
     // As the first key of a request, it will learn, and its law begins below the number.
-    let _ = host.request(at(1_000), Ask::default(), &config);
+    let _ = host.request(at(1_000), AcquireRequest::default(), &config);
     assert_eq!(rate(&mut host, 1_000, &config), 2.0);
 }
 
@@ -54,9 +54,9 @@ fn on_a_key_without_outcomes_the_operators_numbers_are_its_numbers() {
 fn a_law_of_its_own_makes_the_number_the_limit_and_is_taken_back() {
     let config = Config::api();
     let mut host = Host::new(&config, at(0));
-    let _ = host.request(at(0), Ask::default(), &config);
+    let _ = host.request(at(0), AcquireRequest::default(), &config);
     host.set(at(0), OperatorNumbers::rate(50.0, 1.0), &config);
-    let _ = host.request(at(0), Ask::default(), &config);
+    let _ = host.request(at(0), AcquireRequest::default(), &config);
     assert_eq!(rate(&mut host, 0, &config), 2.0);
     let law = |law| OperatorNumbers {
         law: Some(law),
@@ -85,9 +85,9 @@ fn a_debt_of_a_mistaken_rate_is_paid_at_the_corrected_one() {
     let config = Config::fixed(1_000.0, 1.0);
     let mut host = Host::new(&config, at(0));
     host.set(at(0), OperatorNumbers::rate(0.01, 1.0), &config);
-    let ask = Ask {
+    let ask = AcquireRequest {
         cost: 100,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     assert!(matches!(
         host.request(at(0), ask, &config),

@@ -11,7 +11,9 @@
 //! fill the processor's window. Among a million keys it halves the time of a grant
 //! (docs/reference/benchmarks.md), so each comparison that depends on the state costs time.
 
-use super::{Ask, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, Wait};
+use super::{
+    AcquireRequest, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, Wait,
+};
 use crate::Timestamp;
 use crate::config::{Config, Limits};
 use crate::control::{Law, Setpoint};
@@ -61,7 +63,7 @@ impl Host {
         clippy::needless_pass_by_value,
         reason = "callers build a request in the call"
     )]
-    pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
+    pub fn request(&mut self, now: Timestamp, ask: AcquireRequest, config: &Config) -> Decision {
         if ask.is_plain()
             && let Some(grant) = self.pass(now, config)
         {
@@ -71,7 +73,12 @@ impl Host {
     }
 
     /// Answers [`Host::request`] gate by gate.
-    pub(super) fn at_gates(&mut self, now: Timestamp, ask: &Ask, config: &Config) -> Decision {
+    pub(super) fn at_gates(
+        &mut self,
+        now: Timestamp,
+        ask: &AcquireRequest,
+        config: &Config,
+    ) -> Decision {
         if !ask.is_limit_only {
             self.expect_outcomes(now, config);
         }

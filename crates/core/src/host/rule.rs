@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, Host, Reason, Wait};
+use super::{AcquireRequest, Host, Reason, Wait};
 use crate::budget::{DeclaredLimit, DeclaredLimits, LimitUnit};
 use crate::config::Config;
 use crate::gate::{LeaseId, Rate};
@@ -185,7 +185,7 @@ impl Host {
         &mut self,
         now: Timestamp,
         rate: &Rate,
-        ask: &Ask,
+        ask: &AcquireRequest,
     ) -> Result<Timestamp, Wait> {
         let next = self.rule().map_or(now, |rule| rule.next).max(now);
         let paced = self.next_by_pace(now, rate, f64::from(ask.cost.max(1)));

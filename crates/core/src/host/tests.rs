@@ -30,7 +30,7 @@ fn an_answer_heard_is_not_under_way() {
     let config = Config::api();
     let (now, mut rng) = (Timestamp::from_micros(1_000_000), Rng::new(1));
     let mut host = Host::new(&config, now);
-    let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+    let Decision::Granted(grant) = host.request(now, AcquireRequest::default(), &config) else {
         panic!("a new key grants")
     };
     let mut report = Report::of(Signal::Ok);
@@ -40,10 +40,10 @@ fn an_answer_heard_is_not_under_way() {
         ..Default::default()
     }
     .into();
-    let directions = host.hear(now, grant.lease, &report, &config, &mut rng);
+    let directions = host.on_head(now, grant.lease, &report, &config, &mut rng);
     assert!(directions.hold_until <= now);
     assert_eq!((host.in_flight(), host.tally().live), (1, 1));
-    let again = host.hear(now, grant.lease, &report, &config, &mut rng);
+    let again = host.on_head(now, grant.lease, &report, &config, &mut rng);
     assert!(again.late, "heard once");
     host.release(now, grant.lease, 0, &config);
     assert_eq!((host.in_flight(), host.tally().reported), (0, 1));
@@ -68,7 +68,7 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
     let tenths = |config: &Config, set: f64| {
         let mut host = Host::new(config, now);
         host.set(now, OperatorNumbers::rate(set, 3.0), config);
-        let _ = host.request(now, Ask::default(), config);
+        let _ = host.request(now, AcquireRequest::default(), config);
         (host.explain(now, config).rate * 10.0) as u32
     };
     let mut config = Config::fixed(2.0, 1.0);
@@ -106,7 +106,7 @@ fn nothing_left_holds_a_key_until_the_reset() {
         let spent = spent(unit, signal);
         let config = Config::api().with_law(law.parse().expect("a law"));
         let mut host = Host::new(&config, now);
-        let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+        let Decision::Granted(grant) = host.request(now, AcquireRequest::default(), &config) else {
             panic!("a new key grants")
         };
         let told = host.report(now, grant.lease, &spent, &config, &mut Rng::new(1));
@@ -120,9 +120,9 @@ fn a_run_ends_within_two_seconds() {
     let config = Config::fixed(1.0, 2.0);
     let now = Timestamp::from_micros(100_000_000);
     let mut host = Host::new(&config, now);
-    let run = Ask {
+    let run = AcquireRequest {
         slots: 16,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     let Decision::Granted(grant) = host.request(now, run, &config) else {
         panic!("a full bucket");
@@ -166,7 +166,7 @@ impl Told {
     fn asks(&mut self, ms: u64) -> Result<LeaseId, Wait> {
         match self
             .host
-            .request(Self::at(ms), Ask::default(), &self.config)
+            .request(Self::at(ms), AcquireRequest::default(), &self.config)
         {
             Decision::Granted(grant) => Ok(grant.lease),
             Decision::Wait(wait) => Err(wait),
@@ -211,7 +211,7 @@ fn a_crawl_delay_counts_from_the_end_of_each_request() {
     key.host.cancel(
         Told::at(5_500),
         unsent,
-        Some(Ask::default().unused()),
+        Some(AcquireRequest::default().unused()),
         &key.config,
     );
     let lost = key.asks(5_500).expect("that one never left");
@@ -228,9 +228,9 @@ fn a_crawl_delay_that_comes_with_a_request_separates_it_from_the_last_one() {
         pause: Duration::from_secs(1),
         fresh: DAY,
     };
-    let ask = Ask {
+    let ask = AcquireRequest {
         crawl_delay: Some(told),
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     let mut asks = |ms| key.host.request(Told::at(ms), ask.clone(), &key.config);
     let waits_until = |ms| {
@@ -243,7 +243,7 @@ fn a_crawl_delay_that_comes_with_a_request_separates_it_from_the_last_one() {
     assert_eq!(asks(0), waits_until(1_000));
     let mut key = Told::new();
     key.asks(0).expect("a token is there");
-    let is_limit_only = Ask {
+    let is_limit_only = AcquireRequest {
         is_limit_only: true,
         ..ask.clone()
     };
@@ -319,7 +319,7 @@ fn what_is_known_of_urls_is_kept_with_the_state() {
         ("b", Signal::Ok),
     ] {
         now = now + Duration::from_secs(10);
-        let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+        let Decision::Granted(grant) = host.request(now, AcquireRequest::default(), &config) else {
             panic!("{url} leaves");
         };
         let report = Report {
@@ -353,14 +353,14 @@ fn no_lease_ends_unnoticed() {
             0 => {
                 host.report(now, any, &Report::of(Signal::Ok), &config, &mut rng);
             }
-            1 => host.cancel(now, any, Some(Ask::default().unused()), &config),
+            1 => host.cancel(now, any, Some(AcquireRequest::default().unused()), &config),
             2 => _ = host.renew(now, any, &config),
             3 => _ = host.readmit(now, config.lease / 3),
             4 => host.join(&other, now, &config),
             5 => other = host.clone(),
             6 => host = Host::restore(&host.snapshot(), now, &config).expect("its own bytes"),
             7 => now = now + config.lease.mul_f64(rng.between(0.0, 0.4)),
-            _ => _ = host.request(now, Ask::default(), &config),
+            _ => _ = host.request(now, AcquireRequest::default(), &config),
         }
         let ends = host.leases.next_expiry();
         assert!(ends.is_none_or(|end| !host.first_end.is_after(end)));
@@ -377,10 +377,10 @@ fn what_did_not_leave_returns_all_it_took() {
     config.limits.bytes_per_s = 1_000.0;
     let now = Timestamp::from_micros(1_000_000);
     let mut host = Host::new(&config, now);
-    let ask = Ask {
+    let ask = AcquireRequest {
         cost: 5,
         bytes: 3_000,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     for _ in 0..10 {
         let Decision::Granted(grant) = host.request(now, ask.clone(), &config) else {
@@ -406,7 +406,7 @@ fn another_configuration_holds_for_a_key_that_is_known() {
     let mut host = Host::new(&config, now);
     config.limits.bytes_per_s = 1_000.0;
     config.limits.busy_share = 0.5;
-    let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+    let Decision::Granted(grant) = host.request(now, AcquireRequest::default(), &config) else {
         panic!("a new key grants")
     };
     let report = Report {
@@ -431,7 +431,8 @@ fn what_the_server_asks_for_is_set_aside_by_its_own_length() {
     for seed in 0..50 {
         for (asked, parked) in [(Duration::ZERO, false), (Duration::from_secs(1), true)] {
             let mut host = Host::new(&config, now);
-            let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+            let Decision::Granted(grant) = host.request(now, AcquireRequest::default(), &config)
+            else {
                 panic!("a new key grants")
             };
             let mut report = Report::of(Signal::RateLimited);
@@ -450,7 +451,7 @@ fn another_configuration_begins_now() {
     let began = Timestamp::from_micros(1_000_000);
     let mut host = Host::new(&slow, began);
     let granted = |host: &mut Host, now: Timestamp, config: &Config| {
-        let all = std::iter::repeat_with(|| host.request(now, Ask::default(), config));
+        let all = std::iter::repeat_with(|| host.request(now, AcquireRequest::default(), config));
         all.take_while(|said| matches!(said, Decision::Granted(_)))
             .count()
     };
@@ -515,7 +516,7 @@ fn who_is_let_pass_would_have_passed_every_gate() {
                     let report = Report::of(bad[rng.next_u64() as usize % 3]);
                     host.report(now, any, &report, &config, &mut rng);
                 }
-                1 => host.cancel(now, any, Some(Ask::default().unused()), &config),
+                1 => host.cancel(now, any, Some(AcquireRequest::default().unused()), &config),
                 2 if round % 2 == 0 => {
                     host.set(now, OperatorNumbers::rate(2.0, 1.0), &config);
                 }
@@ -533,10 +534,10 @@ fn who_is_let_pass_would_have_passed_every_gate() {
                 9..15 => now = now + Duration::from_micros(rng.next_u64() % 2_000_000),
                 15 => now = now + config.lease.mul_f64(rng.between(0.0, 1.1)),
                 more => {
-                    let ask = Ask {
+                    let ask = AcquireRequest {
                         slots: 1 + u16::from(more == 16),
                         cost: 1 + u16::from(more == 17),
-                        ..Ask::within(Duration::from_millis(200 * u64::from(more == 18)))
+                        ..AcquireRequest::within(Duration::from_millis(200 * u64::from(more == 18)))
                     };
                     let mut let_pass = host.clone();
                     let decision = host.at_gates(now, &ask, &config);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, Host, Reason, Wait};
+use super::{AcquireRequest, Host, Reason, Wait};
 use crate::Timestamp;
 use crate::budget::UnitCosts;
 use crate::gate::LeaseId;
@@ -94,7 +94,7 @@ impl Host {
 
     /// Returns the wait of a request that costs more than what a server said is left.
     #[cold]
-    pub(super) fn told_wait(&self, now: Timestamp, ask: &Ask) -> Option<Wait> {
+    pub(super) fn told_wait(&self, now: Timestamp, ask: &AcquireRequest) -> Option<Wait> {
         let told = self.rare.as_ref()?.told.iter();
         let lacks = told.filter(|told| {
             let cost = cost_in(told.unit, &ask.units).unwrap_or(0);

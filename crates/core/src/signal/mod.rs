@@ -158,7 +158,8 @@ pub struct Report {
     /// then evidence against the host at once, even if all of them are about one bad URL.
     pub resource: Option<Resource>,
     /// The costs in named units, such as tokens, as they turned out. They replace the estimates of
-    /// [`crate::host::Ask::units`]; a unit that is not named here costs what was estimated.
+    /// [`crate::host::AcquireRequest::units`]; a unit that is not named here costs what was
+    /// estimated.
     pub used: UnitCosts,
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Decision, Directions, Host, Reason};
+use politely_core::host::{AcquireRequest, Decision, Directions, Host, Reason};
 use politely_core::signal::{Failure, Report, Resource, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -135,7 +135,10 @@ impl Crawl {
             let due = (again.peek()).is_some_and(|Reverse(Again { at, .. })| *at <= self.now);
             let mut wake = None;
             if due || !fresh.is_empty() {
-                match self.host.request(self.now, Ask::default(), &self.config) {
+                match self
+                    .host
+                    .request(self.now, AcquireRequest::default(), &self.config)
+                {
                     Decision::Granted(grant) => {
                         let tried = self.choose(due, &mut fresh, &mut again);
                         let back = grant.start.max(self.now) + ROUND_TRIP;
@@ -310,7 +313,10 @@ impl Told {
     fn tell(&mut self, url: &str, page: Page) -> Directions {
         let crawl = &mut self.crawl;
         let lease = loop {
-            match crawl.host.request(crawl.now, Ask::default(), &crawl.config) {
+            match crawl
+                .host
+                .request(crawl.now, AcquireRequest::default(), &crawl.config)
+            {
                 Decision::Granted(grant) => break grant.lease,
                 Decision::Wait(wait) => crawl.now = wait.at.max(crawl.now),
             }

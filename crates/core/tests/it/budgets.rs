@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use politely_core::budget::{DeclaredLimits, LimitUnit, LimitWindow, UnitCosts};
 use politely_core::config::Config;
-use politely_core::host::{Ask, Decision, Grant, Host, KeyRule, Reason, Unused};
+use politely_core::host::{AcquireRequest, Decision, Grant, Host, KeyRule, Reason, Unused};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn departures(config: &Config, begin: Timestamp, end: Timestamp) -> Vec<Timestam
     let (mut host, mut now, mut left) = (Host::new(config, begin), begin, Vec::new());
     let mut rng = Rng::new(1);
     while now < end {
-        match host.request(now, Ask::default(), config) {
+        match host.request(now, AcquireRequest::default(), config) {
             Decision::Granted(grant) => {
                 left.push(grant.start);
                 let report = Report::of(Signal::Ok);
@@ -113,7 +113,7 @@ fn a_wait_names_the_limit_and_its_end() {
     let mut host = Host::new(&config, at(day + 10));
     let mut now = at(day + 10);
     let wait = loop {
-        match host.request(now, Ask::default(), &config) {
+        match host.request(now, AcquireRequest::default(), &config) {
             Decision::Granted(grant) => host.release(now, grant.lease, 0, &config),
             Decision::Wait(wait) if wait.at > at(day + DAY_S) => break wait,
             Decision::Wait(wait) => now = wait.at,
@@ -134,9 +134,9 @@ fn a_wait_names_the_limit_and_its_end() {
 #[test]
 fn a_cost_above_the_whole_limit_never_leaves() {
     let config = config(1_000.0, "5/h");
-    let ask = Ask {
+    let ask = AcquireRequest {
         cost: 6,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     let decision = Host::new(&config, at(1)).request(at(1), ask, &config);
     let Decision::Wait(wait) = decision else {
@@ -151,10 +151,10 @@ fn concurrent_requests_are_capped() {
     let mut host = Host::new(&config, at(1));
     for i in 0..3 {
         let now = at(1) + Duration::from_millis(i);
-        let decision = host.request(now, Ask::default(), &config);
+        let decision = host.request(now, AcquireRequest::default(), &config);
         assert!(matches!(decision, Decision::Granted(_)));
     }
-    let Decision::Wait(wait) = host.request(at(2), Ask::default(), &config) else {
+    let Decision::Wait(wait) = host.request(at(2), AcquireRequest::default(), &config) else {
         panic!("a fourth left")
     };
     assert_eq!(wait.reason, Reason::InFlight);
@@ -165,7 +165,7 @@ fn bytes_are_charged_when_they_have_come() {
     let config = config(1_000.0, "1MB/min");
     let mut host = Host::new(&config, at(1));
     let mut rng = Rng::new(1);
-    let Decision::Granted(grant) = host.request(at(1), Ask::default(), &config) else {
+    let Decision::Granted(grant) = host.request(at(1), AcquireRequest::default(), &config) else {
         panic!("nothing was spent")
     };
     let report = Report {
@@ -173,12 +173,12 @@ fn bytes_are_charged_when_they_have_come() {
         ..Report::of(Signal::Ok)
     };
     host.report(at(2), grant.lease, &report, &config, &mut rng);
-    let Decision::Wait(wait) = host.request(at(3), Ask::default(), &config) else {
+    let Decision::Wait(wait) = host.request(at(3), AcquireRequest::default(), &config) else {
         panic!("the megabyte is spent")
     };
     assert_eq!(wait.reason, Reason::Budget);
     assert!(wait.at >= at(62), "{}", wait.at);
-    assert!(host.request(wait.at, Ask::default(), &config) != Decision::Wait(wait));
+    assert!(host.request(wait.at, AcquireRequest::default(), &config) != Decision::Wait(wait));
     let windows = config.declared.windows();
     assert_eq!(windows[0].unit(), LimitUnit::Bytes);
     assert!(matches!(windows[0].window(), LimitWindow::Rolling(_)));
@@ -190,9 +190,9 @@ fn an_account_has_no_other_rate_than_its_limits() {
     let config = Config::crawler();
     let (mut host, mut now, mut left) = (Host::new(&config, at(1)), at(1), Vec::new());
     host.follow_rule(now, Some(&limits("50/s").into()), &config);
-    let ask = Ask {
+    let ask = AcquireRequest {
         is_limit_only: true,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     while now < at(11) {
         match host.request(now, ask.clone(), &config) {
@@ -230,10 +230,10 @@ fn tokens(amount: u64) -> UnitCosts {
     UnitCosts::new([("tokens", amount)]).expect("a unit")
 }
 
-pub(crate) fn asks(amount: u64) -> Ask {
-    Ask {
+pub(crate) fn asks(amount: u64) -> AcquireRequest {
+    AcquireRequest {
         units: tokens(amount),
-        ..Ask::default()
+        ..AcquireRequest::default()
     }
 }
 
@@ -268,7 +268,7 @@ fn an_estimate_is_settled() {
     assert_eq!(left(&host, 4), 3_660);
     // The head may state less than the end of the body.
     let grant = granted(&mut host, at(5), 1_000, &config);
-    host.hear(at(5), grant.lease, &settled(10), &config, &mut rng);
+    host.on_head(at(5), grant.lease, &settled(10), &config, &mut rng);
     host.settle(at(6), grant.lease, &tokens(60), &config);
     host.release(at(6), grant.lease, 0, &config);
     assert_eq!(left(&host, 6), 3_600);
@@ -287,7 +287,7 @@ fn an_estimate_is_settled() {
         panic!("too few tokens are left")
     };
     assert_eq!(wait.reason, Reason::Budget);
-    let plain = host.request(at(9), Ask::default(), &config);
+    let plain = host.request(at(9), AcquireRequest::default(), &config);
     assert!(matches!(plain, Decision::Granted(_)));
     // An estimate above the whole limit never fits.
     let limit = host.never_fits(&asks(10_001), &config).expect("a limit");
@@ -333,7 +333,8 @@ fn an_operators_limits_replace_the_configured_ones_and_are_kept() {
     let config = config(1_000.0, "100/h");
     let mut host = Host::new(&config, at(1));
     host.declare(at(1), Some(limits("2/h; 1/day@UTC")), &config);
-    let request = |host: &mut Host, secs| host.request(at(secs), Ask::default(), &config);
+    let request =
+        |host: &mut Host, secs| host.request(at(secs), AcquireRequest::default(), &config);
     assert!(matches!(request(&mut host, 2), Decision::Granted(_)));
     let state = host.snapshot();
     let mut host = Host::restore(&state, at(3), &config).expect("its own bytes");
@@ -363,7 +364,7 @@ fn three_limits_take_few_bytes() {
         let (mut host, mut now) = (Host::new(config, begin), begin);
         let mut rng = Rng::new(7);
         while now < begin + HOUR * 5 {
-            match host.request(now, Ask::default(), config) {
+            match host.request(now, AcquireRequest::default(), config) {
                 Decision::Granted(grant) => host.release(now, grant.lease, 0, config),
                 Decision::Wait(wait) => now = wait.at,
             }
@@ -420,7 +421,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Request(cost) => {
-                    let ask = Ask { cost, ..Ask::default() };
+                    let ask = AcquireRequest { cost, ..AcquireRequest::default() };
                     if let Decision::Granted(grant) = host.request(now, ask.clone(), &config) {
                         newest = newest.max(grant.start);
                         open.push(grant);
@@ -475,7 +476,7 @@ proptest! {
             let mut host = Host::new(&config, begin);
             let (mut now, mut granted) = (begin, 0);
             while granted < count {
-                match host.request(now, Ask::default(), &config) {
+                match host.request(now, AcquireRequest::default(), &config) {
                     Decision::Granted(grant) => {
                         host.release(now, grant.lease, 0, &config);
                         granted += 1;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Decision, Host, OperatorNumbers, Reason};
+use politely_core::host::{AcquireRequest, CrawlDelay, Decision, Host, OperatorNumbers, Reason};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 use proptest::collection::vec;
@@ -62,10 +62,10 @@ impl Side {
         };
         match *op {
             Op::Request { slots, horizon_ms } => {
-                let ask = Ask {
+                let ask = AcquireRequest {
                     slots,
                     bytes: u64::from(slots) * 100,
-                    ..Ask::within(Duration::from_millis(horizon_ms))
+                    ..AcquireRequest::within(Duration::from_millis(horizon_ms))
                 };
                 if let Decision::Granted(grant) = self.host.request(now, ask, config) {
                     let ids = grant.lease.0..grant.lease.0 + u64::from(grant.slots);
@@ -76,7 +76,7 @@ impl Side {
                 let lease = given(which);
                 let rng = &mut self.rng;
                 if which % 3 == 0 {
-                    self.host.hear(now, lease, report, config, rng);
+                    self.host.on_head(now, lease, report, config, rng);
                 } else {
                     self.host.report(now, lease, report, config, rng);
                 }
@@ -178,7 +178,7 @@ fn promises_no_more(split: &Split, asks: &[(u64, u64)]) {
     let mut now = split.now;
     for &(gap, horizon) in asks {
         now = now + Duration::from_micros(gap);
-        let ask = Ask::within(Duration::from_micros(horizon));
+        let ask = AcquireRequest::within(Duration::from_micros(horizon));
         for (host, granted) in hosts.iter_mut().zip(&mut granted) {
             if let Decision::Granted(_) = host.request(now, ask.clone(), &split.config) {
                 *granted += 1;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use politely_core::config::Config;
-use politely_core::host::{Ask, Decision, Grant, Host};
+use politely_core::host::{AcquireRequest, Decision, Grant, Host};
 use politely_core::signal::{Quota, Report, Signal};
 use politely_core::{Rng, Timestamp};
 use politely_target::model::{Limit, LimitSpec};
@@ -59,7 +59,10 @@ impl Life {
     /// Returns the next permit after any finite wait, or `None` if the wait is endless.
     fn next(&mut self) -> Option<Grant> {
         loop {
-            match self.host.request(self.now, Ask::default(), &self.config) {
+            match self
+                .host
+                .request(self.now, AcquireRequest::default(), &self.config)
+            {
                 Decision::Granted(grant) => return Some(grant),
                 Decision::Wait(wait) if wait.at == Timestamp::NEVER => return None,
                 Decision::Wait(wait) => self.now = wait.at,

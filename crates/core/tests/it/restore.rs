@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
-use politely_core::host::{Ask, Decision, Host, OperatorNumbers};
+use politely_core::host::{AcquireRequest, Decision, Host, OperatorNumbers};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 use proptest::collection::vec;
@@ -110,7 +110,7 @@ fn small(law: LawConfig, most: usize) {
     config.limits.burst = 8.0;
     for i in 0..8_u64 {
         let now = now + Duration::from_mins(i);
-        if let Decision::Granted(grant) = host.request(now, Ask::default(), &config)
+        if let Decision::Granted(grant) = host.request(now, AcquireRequest::default(), &config)
             && i < 4
         {
             let signal = [Signal::Ok, Signal::RateLimited][i as usize % 2];
@@ -129,7 +129,7 @@ fn small(law: LawConfig, most: usize) {
     config.limits.burst = 16.0;
     let mut host = Host::new(&config, now);
     for _ in 0..16 {
-        host.request(now, Ask::default(), &config);
+        host.request(now, AcquireRequest::default(), &config);
     }
     let size = host.snapshot().len();
     assert!(size <= 128, "{size}");

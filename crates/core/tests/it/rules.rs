@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use politely_core::config::Config;
-use politely_core::host::{Ask, Decision, Host, KeyRule, Reason, Spacing};
+use politely_core::host::{AcquireRequest, Decision, Host, KeyRule, Reason, Spacing};
 use politely_core::signal::{Quota, Report, Signal, Unit};
 use politely_core::{Rng, Timestamp};
 
@@ -16,7 +16,7 @@ fn gaps(rule: &KeyRule, count: usize) -> Vec<f64> {
     host.follow_rule(now, Some(rule), &config);
     let mut left: Vec<Timestamp> = Vec::with_capacity(count + 1);
     while left.len() <= count {
-        match host.request(now, Ask::default(), &config) {
+        match host.request(now, AcquireRequest::default(), &config) {
             Decision::Granted(grant) => {
                 left.push(grant.start);
                 host.release(now, grant.lease, 0, &config);
@@ -84,7 +84,7 @@ fn a_rule_that_does_not_learn_leaves_only_its_limits() {
     host.follow_rule(now, Some(&rule), &config);
     let mut rng = Rng::new(1);
     while now < at(11) {
-        match host.request(now, Ask::default(), &config) {
+        match host.request(now, AcquireRequest::default(), &config) {
             Decision::Granted(grant) => {
                 left.push(grant.start);
                 host.report(now, grant.lease, &Report::of(Signal::Ok), &config, &mut rng);
@@ -133,7 +133,7 @@ fn of_a_declared_and_a_stated_quota_the_smaller_remainder_counts() {
         Decision::Wait(_)
     ));
     // A request that states no tokens is not limited by them.
-    let plain = host.request(at(5), Ask::default(), &config);
+    let plain = host.request(at(5), AcquireRequest::default(), &config);
     assert!(matches!(plain, Decision::Granted(_)));
     // The next answer contradicts, so the stated quota is replaced; the declared one counts.
     host.report(at(6), under_way.lease, &states(900, 20), &config, &mut rng);

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use politely_core::config::Config;
-use politely_core::host::{Ask, Decision, Host};
+use politely_core::host::{AcquireRequest, Decision, Host};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 use politely_target::model::{Limit, LimitSpec, Verdict, best_time};
@@ -96,7 +96,7 @@ fn crawl_by(
     while outcome.pages < PAGES && now.since(way.begins) < TOO_LONG {
         let mut next = Timestamp::NEVER;
         while left > 0 {
-            match host.request(now, Ask::default(), config) {
+            match host.request(now, AcquireRequest::default(), config) {
                 Decision::Wait(wait) => {
                     next = wait.at;
                     break;

@@ -45,7 +45,9 @@ use std::time::Duration;
 use politely_core::config::Config;
 use politely_core::control::{AdviceConfig, LawConfig};
 use politely_core::gate::{HoldReason, LeaseId, Refill};
-use politely_core::host::{Ask, Decision, Directions, Grant, Host, OperatorNumbers, Reason};
+use politely_core::host::{
+    AcquireRequest, Decision, Directions, Grant, Host, OperatorNumbers, Reason,
+};
 use politely_core::signal::{Failure, Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -79,7 +81,7 @@ impl Bench {
             .set(self.now, OperatorNumbers::rate(rate, 1.0), &self.config);
     }
 
-    pub(crate) fn ask(&mut self, ask: Ask) -> Decision {
+    pub(crate) fn ask(&mut self, ask: AcquireRequest) -> Decision {
         self.host.request(self.now, ask, &self.config)
     }
 
@@ -88,14 +90,14 @@ impl Bench {
     }
 
     pub(crate) fn reserve(&mut self, horizon_s: f64) -> Grant {
-        match self.ask(Ask::within(Duration::from_secs_f64(horizon_s))) {
+        match self.ask(AcquireRequest::within(Duration::from_secs_f64(horizon_s))) {
             Decision::Granted(grant) => grant,
             Decision::Wait(wait) => panic!("{wait:?}"),
         }
     }
 
     pub(crate) fn wait(&mut self) -> politely_core::host::Wait {
-        match self.ask(Ask::default()) {
+        match self.ask(AcquireRequest::default()) {
             Decision::Granted(grant) => panic!("{grant:?}"),
             Decision::Wait(wait) => wait,
         }
@@ -432,7 +434,7 @@ fn refill_by_interval_keeps_the_rate() {
     let mut bench = Bench::new(config);
     let mut granted = 0;
     for _ in 0..100 {
-        while let Decision::Granted(grant) = bench.ask(Ask::default()) {
+        while let Decision::Granted(grant) = bench.ask(AcquireRequest::default()) {
             bench.say(grant.lease, Signal::Ok);
             granted += 1;
         }
@@ -469,13 +471,14 @@ fn a_restored_state_obeys_the_configuration_of_today() {
     let (yesterday, today) = (Config::fixed(9.0, 9.0), Config::fixed(2.0, 1.0));
     let bench = Bench::new(yesterday);
     let mut host = Host::restore(&bench.host.snapshot(), bench.now, &today).unwrap();
+    let request = AcquireRequest::default;
     assert!((host.explain(bench.now, &today).rate - 2.0).abs() < 1e-9);
     assert!(matches!(
-        host.request(bench.now, Ask::default(), &today),
+        host.request(bench.now, request(), &today),
         Decision::Granted(_)
     ));
     assert!(matches!(
-        host.request(bench.now, Ask::default(), &today),
+        host.request(bench.now, request(), &today),
         Decision::Wait(_)
     ));
 
@@ -485,18 +488,15 @@ fn a_restored_state_obeys_the_configuration_of_today() {
     slower.limits.bytes_per_s = 10.0;
     let now = learned.now;
     let mut host = Host::restore(&learned.host.snapshot(), now, &slower).unwrap();
-    let Decision::Granted(grant) = host.request(now, Ask::default(), &slower) else {
+    let Decision::Granted(grant) = host.request(now, request(), &slower) else {
         panic!("a full bucket");
     };
     assert!(
-        matches!(
-            host.request(now, Ask::default(), &slower),
-            Decision::Wait(_)
-        ),
+        matches!(host.request(now, request(), &slower), Decision::Wait(_)),
         "no old burst"
     );
     host.release(now, grant.lease, 1_000, &slower);
-    let Decision::Wait(wait) = host.request(now + Duration::from_secs(5), Ask::default(), &slower)
+    let Decision::Wait(wait) = host.request(now + Duration::from_secs(5), request(), &slower)
     else {
         panic!("the byte budget came later than the state");
     };
@@ -521,7 +521,7 @@ fn a_clock_set_back_over_a_restart_keeps_no_slot_and_no_law_longer() {
     let before = bench.rate();
     for _ in 0..40 {
         bench.ahead(1.0);
-        if let Decision::Granted(grant) = bench.ask(Ask::default()) {
+        if let Decision::Granted(grant) = bench.ask(AcquireRequest::default()) {
             bench.say(grant.lease, Signal::Ok);
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId, Refill};
-use politely_core::host::{Ask, CrawlDelay, Decision, Host, OperatorNumbers, Unused};
+use politely_core::host::{AcquireRequest, CrawlDelay, Decision, Host, OperatorNumbers, Unused};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -223,10 +223,10 @@ impl World {
 
     fn request(&mut self, slots: u16, horizon_ms: u64) {
         let horizon = Duration::from_millis(horizon_ms);
-        let ask = Ask {
+        let ask = AcquireRequest {
             slots,
             horizon,
-            ..Ask::default()
+            ..AcquireRequest::default()
         };
         self.expire();
         let grant = match self.host.request(self.now, ask, &self.config) {
@@ -523,12 +523,12 @@ impl World {
             Signal::UrlError,
         ];
         let config = &self.config;
-        let ask = Ask {
+        let ask = AcquireRequest {
             slots: 3,
             horizon: Duration::from_secs(i),
             cost: i as u16 % 3,
             bytes: i,
-            ..Ask::default()
+            ..AcquireRequest::default()
         };
         let lease = match host.request(now, ask, config) {
             Decision::Granted(grant) => grant.lease,
@@ -564,5 +564,5 @@ impl World {
 
 /// Returns the refund of a permit for one plain request.
 pub(crate) fn unused(sent: bool) -> Option<Unused> {
-    (!sent).then(|| Ask::default().unused())
+    (!sent).then(|| AcquireRequest::default().unused())
 }

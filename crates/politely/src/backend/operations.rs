@@ -9,12 +9,12 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
+use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
 use super::local::registry::Full;
-use super::local::waiters::Turn;
+use super::local::waiters::Arrival;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
@@ -35,17 +35,22 @@ pub(crate) trait Operations: Send + Sync {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>>;
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal>;
+    fn try_acquire(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        arrival: Arrival,
+    ) -> Result<Permit, Refusal>;
 
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>>;
 
     fn adopt<'a>(
@@ -70,7 +75,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported>;
 
-    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit>;
+    fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit>;
 
     fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full>;
 
@@ -121,7 +126,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize));
 
-    fn position(&self, key: &Key, turn: Turn) -> usize;
+    fn position(&self, key: &Key, arrival: Arrival) -> usize;
 
     fn evict_idle(&self, may_go: &mut dyn FnMut(&Key) -> bool);
 
@@ -137,15 +142,15 @@ pub(crate) trait Operations: Send + Sync {
 
     fn commits(&self) -> Option<Commits>;
 
-    fn settled(&self, patience: Duration) -> Later<'_, bool>;
+    fn flush(&self, patience: Duration) -> Later<'_, bool>;
 
     fn confirm<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, bool>;
 
     fn refresh<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, Result<bool, String>>;
 
-    fn greet(&self) -> Later<'_, Result<(), String>>;
+    fn ping(&self) -> Later<'_, Result<(), String>>;
 
-    fn trouble(&self) -> Option<String>;
+    fn last_error(&self) -> Option<String>;
 
     fn close(&self);
 }
@@ -154,7 +159,7 @@ pub(crate) trait Operations: Send + Sync {
 pub(crate) fn first_that_never_fits(
     backend: &dyn Operations,
     keys: &[Key],
-    ask: &Ask,
+    ask: &AcquireRequest,
 ) -> Option<(Key, DeclaredLimit)> {
     // A request of cost 1 fits every limit.
     if ask.cost <= 1 && ask.bytes == 0 && ask.units.is_empty() {

@@ -14,12 +14,12 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::budget::DeclaredLimit;
 use politely_core::config::{Config, InvalidConfig};
-use politely_core::host::Ask;
+use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
 
 use crate::backend::Backend;
 use crate::backend::local::Local;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::Operations;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Keys, Refusal};
@@ -49,7 +49,7 @@ struct Inner {
 pub struct Builder {
     pub(crate) config: Config,
     pub(crate) capacity: usize,
-    line_max: usize,
+    queue_max: usize,
     pub(crate) clock: Option<Clock>,
     pub(crate) seed: Option<u64>,
     #[cfg(feature = "policy")]
@@ -61,7 +61,7 @@ impl Default for Builder {
         Self {
             config: Config::default(),
             capacity: 1 << 20,
-            line_max: 1 << 16,
+            queue_max: 1 << 16,
             clock: None,
             seed: None,
             #[cfg(feature = "policy")]
@@ -136,8 +136,8 @@ impl Builder {
 
     /// Sets the maximum number of waiters per key. Default: 65,536, about 100 bytes each.
     #[must_use]
-    pub const fn line_max(mut self, waiters: usize) -> Self {
-        self.line_max = waiters;
+    pub const fn queue_max(mut self, waiters: usize) -> Self {
+        self.queue_max = waiters;
         self
     }
 
@@ -168,7 +168,7 @@ impl Builder {
             foldhash::fast::RandomState::default().hash_one(0_u8)
         });
         let keys_max = self.capacity.max(1);
-        let local = Local::new(self.config, clock.clone(), keys_max, self.line_max, seed);
+        let local = Local::new(self.config, clock.clone(), keys_max, self.queue_max, seed);
         let limiter = Limiter::new(Backend::Local(local), clock);
         #[cfg(feature = "policy")]
         let limiter = limiter.under(self.policy);
@@ -238,7 +238,7 @@ impl Limiter {
         let keys = keys.into();
         let permit = match self.let_pass(keys) {
             Some(permit) => permit,
-            None => self.try_in_turn(keys, Ask::default(), Turn::LAST)?,
+            None => self.try_in_turn(keys, AcquireRequest::default(), Arrival::LAST)?,
         };
         Ok(permit)
     }
@@ -276,15 +276,15 @@ impl Limiter {
     pub fn try_in_turn<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Result<Permit, Refusal> {
         let keys = keys.into();
         match self.by_policy(keys) {
-            None => self.operations().try_acquire(keys.0, ask, turn),
+            None => self.operations().try_acquire(keys.0, ask, arrival),
             Some(ruled) => {
                 let ask = ruled.costing(ask);
-                self.operations().try_acquire(&ruled.keys, ask, turn)
+                self.operations().try_acquire(&ruled.keys, ask, arrival)
             }
         }
     }
@@ -309,8 +309,8 @@ impl Limiter {
         if let Some(permit) = self.let_pass(keys) {
             return Ok(permit);
         }
-        let (ask, turn) = (Ask::default(), self.turn());
-        self.acquire_in_turn(keys, ask, turn).await
+        let (ask, arrival) = (AcquireRequest::default(), self.arrival());
+        self.acquire_in_turn(keys, ask, arrival).await
     }
 
     /// Waits until each key of a request allows it, and returns a permit for all.
@@ -319,27 +319,27 @@ impl Limiter {
         allow(dead_code, reason = "the HTTP layers call it")
     )]
     pub(crate) async fn acquire_ruled(&self, ruled: &Ruled) -> Result<Permit, AcquireError> {
-        if ruled.ask == Ask::default()
+        if ruled.ask == AcquireRequest::default()
             && let Some(permit) = self.let_pass(Keys(&ruled.keys))
         {
             return Ok(permit);
         }
-        let (ask, turn) = (ruled.ask.clone(), self.turn());
-        self.operations().acquire(&ruled.keys, ask, turn).await
+        let (ask, arrival) = (ruled.ask.clone(), self.arrival());
+        self.operations().acquire(&ruled.keys, ask, arrival).await
     }
 
     /// Returns an arrival for this caller. In every queue it stands behind all earlier arrivals.
-    pub fn turn(&self) -> Turn {
+    pub fn arrival(&self) -> Arrival {
         let now = self.now().as_micros();
         let later = |came: u64| Some(now.max(came.saturating_add(1)));
         let came = &self.0.came;
         let before = came.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
-        Turn::from_micros(now.max(before.unwrap_or_default().saturating_add(1)))
+        Arrival::from_micros(now.max(before.unwrap_or_default().saturating_add(1)))
     }
 
     /// Works like [`Limiter::acquire`], with a given arrival and a given `ask`.
     ///
-    /// With the `turn` of an earlier call, the caller is served as if it had waited in the queue
+    /// With the `arrival` of an earlier call, the caller is served as if it had waited in the queue
     /// since then. `ask` requests several departures, a reservation ahead, a cost, or bytes. A
     /// request with several keys gets one departure and none ahead.
     ///
@@ -351,15 +351,15 @@ impl Limiter {
     pub async fn acquire_in_turn<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Result<Permit, AcquireError> {
         let keys = keys.into();
         match self.by_policy(keys) {
-            None => self.operations().acquire(keys.0, ask, turn).await,
+            None => self.operations().acquire(keys.0, ask, arrival).await,
             Some(ruled) => {
                 let ask = ruled.costing(ask);
-                self.operations().acquire(&ruled.keys, ask, turn).await
+                self.operations().acquire(&ruled.keys, ask, arrival).await
             }
         }
     }
@@ -379,15 +379,15 @@ impl Limiter {
     pub async fn request<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Result<Permit, Refusal> {
         let keys = keys.into();
         match self.by_policy(keys) {
-            None => self.operations().request(keys.0, ask, turn).await,
+            None => self.operations().request(keys.0, ask, arrival).await,
             Some(ruled) => {
                 let ask = ruled.costing(ask);
-                self.operations().request(&ruled.keys, ask, turn).await
+                self.operations().request(&ruled.keys, ask, arrival).await
             }
         }
     }
@@ -407,8 +407,8 @@ impl Limiter {
     ///
     /// Returns whether all have reached it. A report that a coordinator refused has not; the log
     /// has the reason. Call this at the end of a program.
-    pub async fn settled(&self, patience: Duration) -> bool {
-        self.operations().settled(patience).await
+    pub async fn flush(&self, patience: Duration) -> bool {
+        self.operations().flush(patience).await
     }
 
     /// Returns whether permits come from a coordinator or an engine, and not from this process.
@@ -423,13 +423,13 @@ impl Limiter {
     /// # Errors
     /// The reason why it does not accept this client. Examples: the token is wrong, or the server
     /// is no coordinator.
-    pub async fn greet(&self) -> Result<(), String> {
-        self.operations().greet().await
+    pub async fn ping(&self) -> Result<(), String> {
+        self.operations().ping().await
     }
 
     /// Returns the error of the last call of the coordinator or the engine, if it failed.
-    pub fn trouble(&self) -> Option<String> {
-        self.operations().trouble()
+    pub fn last_error(&self) -> Option<String> {
+        self.operations().last_error()
     }
 
     /// Returns the rate of `key` in requests per second. With a coordinator or an engine, this is

@@ -7,12 +7,12 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
+use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
 use crate::backend::local::registry::Full;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::first_that_never_fits;
 use crate::error::{SetError, Unsupported};
 use crate::permit::Permit;
@@ -84,7 +84,7 @@ impl Limiter {
 
     /// Returns the declared limit of `key` that a request of `ask` exceeds alone. Such a request
     /// never leaves. With a coordinator this returns `None`; the coordinator refuses the request.
-    pub fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+    pub fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
         first_that_never_fits(self.operations(), std::slice::from_ref(key), ask)
             .map(|(_, limit)| limit)
     }
@@ -231,9 +231,9 @@ impl Limiter {
         self.operations().each(&mut visit);
     }
 
-    /// Returns the number of waiters for `key` that arrived before `turn`.
-    pub fn position(&self, key: &Key, turn: Turn) -> usize {
-        self.operations().position(key, turn)
+    /// Returns the number of waiters for `key` that arrived before `arrival`.
+    pub fn position(&self, key: &Key, arrival: Arrival) -> usize {
+        self.operations().position(key, arrival)
     }
 
     /// Returns totals and the present state. It locks every shard in turn.

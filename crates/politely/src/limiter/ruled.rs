@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use http::Method;
-use politely_core::host::Ask;
+use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
 use politely_core::signal::{Outcome, Report};
 #[cfg(any(feature = "policy", feature = "tower", feature = "reqwest"))]
@@ -32,7 +32,7 @@ use {
 pub(crate) struct Ruled {
     /// The request's keys and that of its account.
     pub(crate) keys: Vec<Key>,
-    pub(crate) ask: Ask,
+    pub(crate) ask: AcquireRequest,
     #[cfg(feature = "policy")]
     rule: Option<Arc<Rule>>,
 }
@@ -40,14 +40,14 @@ pub(crate) struct Ruled {
 #[cfg(all(not(feature = "policy"), any(feature = "tower", feature = "reqwest")))]
 impl Limiter {
     pub(crate) fn ruled(&self, _: Option<&Url>, _: &Method, keys: Vec<Key>) -> Ruled {
-        let ask = Ask::default();
+        let ask = AcquireRequest::default();
         Ruled { keys, ask }
     }
 }
 
 impl Ruled {
     /// Returns `ask` with the costs of the rule, for those that it does not state.
-    pub(crate) fn costing(&self, mut ask: Ask) -> Ask {
+    pub(crate) fn costing(&self, mut ask: AcquireRequest) -> AcquireRequest {
         if ask.cost <= 1 {
             ask.cost = self.ask.cost;
         }
@@ -107,7 +107,7 @@ impl Builder {
 impl Limiter {
     /// Returns the request under its rule, and lets its keys follow the rule.
     pub(crate) fn ruled(&self, url: Option<&Url>, method: &Method, mut keys: Vec<Key>) -> Ruled {
-        let mut ask = Ask::default();
+        let mut ask = AcquireRequest::default();
         let mut rule = None;
         if let (Some(book), Some(key)) = (&self.0.policy, keys.first()) {
             let ruling = match url {

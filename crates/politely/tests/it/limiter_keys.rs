@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use politely::core::gate::HoldReason;
-use politely::{AcquireError, Ask, Config, Key, Limiter, RefusalReason};
+use politely::{AcquireError, AcquireRequest, Config, Key, Limiter, RefusalReason};
 use tokio::task::JoinSet;
 
 use crate::limiter_line::{key, limiter, ok, settle, steady};
@@ -53,17 +53,17 @@ async fn one_key_in_the_way_takes_no_cost_of_the_others() {
     let limiter = limiter(config);
     let minute = Duration::from_mins(1);
     limiter.hold(&global, minute, HoldReason::Operator).unwrap();
-    let ask = Ask {
+    let ask = AcquireRequest {
         cost: 10,
         bytes: 1_000,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     for _ in 0..100 {
         let keys = [host.clone(), global.clone()];
-        let refusal = limiter.try_in_turn(&keys, ask.clone(), limiter.turn());
+        let refusal = limiter.try_in_turn(&keys, ask.clone(), limiter.arrival());
         assert_eq!(refusal.unwrap_err().key, global);
     }
-    let all = limiter.try_in_turn(&host, ask, limiter.turn());
+    let all = limiter.try_in_turn(&host, ask, limiter.arrival());
     all.expect("nothing was taken").report(&ok());
 }
 

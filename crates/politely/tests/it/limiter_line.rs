@@ -82,7 +82,7 @@ async fn asking_at_once_overtakes_nobody() {
     if let Err(refusal) = limiter.try_acquire(&host) {
         assert!(matches!(
             refusal.reason,
-            RefusalReason::Line | RefusalReason::Wait(_)
+            RefusalReason::Queue | RefusalReason::Wait(_)
         ));
     } else {
         assert!(waiting.is_finished(), "overtaken");
@@ -283,7 +283,7 @@ async fn a_worker_that_was_killed_keeps_nobody_waiting_longer_than_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_line_says_so() {
-    let builder = Limiter::builder().clock(Clock::tokio()).line_max(2);
+    let builder = Limiter::builder().clock(Clock::tokio()).queue_max(2);
     let limiter = builder.config(steady(0.1)).build().unwrap();
     let host = key("example.com");
     limiter.acquire(&host).await.unwrap().report(&ok());
@@ -298,7 +298,7 @@ async fn a_full_line_says_so() {
         });
     }
     settle().await;
-    let full = AcquireError::LineFull(host.clone());
+    let full = AcquireError::QueueFull(host.clone());
     assert_eq!(limiter.acquire(&host).await.unwrap_err(), full);
     assert!(tasks.join_all().await.iter().all(Result::is_ok));
 }

@@ -3,7 +3,9 @@
 use std::future::pending;
 use std::time::Duration;
 
-use politely::{Ask, Clock, Config, Key, Limiter, Reason, RefusalReason, Report, Signal};
+use politely::{
+    AcquireRequest, Clock, Config, Key, Limiter, Reason, RefusalReason, Report, Signal,
+};
 
 fn limiter() -> Limiter {
     let config = Config::fixed(10.0, 4.0);
@@ -108,7 +110,7 @@ async fn what_is_heard_is_learned_at_once_and_in_flight_until_its_end() {
     let permit = limiter.try_acquire(&key).unwrap();
     let mut report = Report::of(Signal::RateLimited);
     report.retry_after = Some(Duration::from_secs(5));
-    let (directions, slot) = permit.heard(&report);
+    let (directions, slot) = permit.report_head(&report);
     assert!(directions.event && !directions.late);
     assert!(directions.hold_until >= limiter.now() + Duration::from_secs(5));
     assert_eq!(limiter.stats().reported, 1);
@@ -123,7 +125,7 @@ async fn a_body_that_keeps_coming_keeps_its_lease() {
     let (_, mut slot) = limiter
         .try_acquire(&key)
         .unwrap()
-        .heard(&Report::of(Signal::Ok));
+        .report_head(&Report::of(Signal::Ok));
     for _ in 0..10 {
         tokio::time::advance(Duration::from_mins(1)).await;
         slot.received(1 << 20);
@@ -139,7 +141,7 @@ async fn a_body_that_stalls_loses_it_and_is_counted_once() {
     let (_, slot) = limiter
         .try_acquire(&key)
         .unwrap()
-        .heard(&Report::of(Signal::Ok));
+        .report_head(&Report::of(Signal::Ok));
     tokio::time::advance(Duration::from_mins(3)).await;
     assert_eq!(books(&limiter, &key), (0, 1, 0, 0, 1));
     drop(slot);
@@ -151,7 +153,7 @@ async fn a_probe_that_was_heard_and_dropped_is_not_lost() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
     let ask = async |signal| {
         let permit = limiter.acquire(&key).await.unwrap();
-        drop(permit.heard(&Report::of(signal)));
+        drop(permit.report_head(&Report::of(signal)));
     };
     for _ in 0..5 {
         ask(Signal::Overloaded).await;
@@ -165,7 +167,7 @@ async fn a_body_holds_all_its_keys() {
     let limiter = limiter();
     let keys = ["a.example", "b.example"].map(|name| Key::host(name).unwrap());
     let permit = limiter.try_acquire(&keys).unwrap();
-    let (_, slot) = permit.heard(&Report::of(Signal::Ok));
+    let (_, slot) = permit.report_head(&Report::of(Signal::Ok));
     for key in &keys {
         assert_eq!(books(&limiter, key), (1, 1, 0, 0, 0));
     }
@@ -180,12 +182,12 @@ async fn a_body_holds_all_its_keys() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_split_and_dropped_returns_whole() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
-    let ask = Ask {
+    let ask = AcquireRequest {
         slots: 3,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
     let run = || {
-        let run = limiter.try_in_turn(&key, ask.clone(), limiter.turn());
+        let run = limiter.try_in_turn(&key, ask.clone(), limiter.arrival());
         run.unwrap()
     };
     let first = run().split().next();
@@ -207,11 +209,11 @@ async fn a_run_that_is_split_and_dropped_returns_whole() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_reported_whole_is_the_first() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
-    let ask = Ask {
+    let ask = AcquireRequest {
         slots: 3,
-        ..Ask::default()
+        ..AcquireRequest::default()
     };
-    let run = limiter.try_in_turn(&key, ask, limiter.turn()).unwrap();
+    let run = limiter.try_in_turn(&key, ask, limiter.arrival()).unwrap();
     run.report(&Report::of(Signal::Ok));
     assert_eq!(books(&limiter, &key), (0, 3, 1, 2, 0));
 }

@@ -73,7 +73,8 @@ pub(super) async fn key(
     let key = named(&name)?;
     match api.coordinator.refresh(&key).await {
         Err(why) if api.coordinator.limiter().explain(&key).is_none() => {
-            let detail = format!("the key {key} is not known here, and the engine is away: {why}");
+            let detail =
+                format!("the key {key} is not known here, and the engine is unavailable: {why}");
             Err(Wrong::busy(&detail))
         }
         _ => api.detail(&key).await,
@@ -179,7 +180,7 @@ impl Api {
             let detail = format!("the key {key} is not known");
             return Err(Wrong::new(StatusCode::NOT_FOUND, detail));
         };
-        let waiting = coordinator.limiter().position(key, politely::Turn::LAST);
+        let waiting = coordinator.limiter().position(key, politely::Arrival::LAST);
         let (history, decisions) = coordinator.watch().past(now, key);
         Ok(Json(KeyDetail {
             row: row(key, &explained, waiting, now),

@@ -24,9 +24,9 @@ pub(super) async fn alive() -> &'static str {
 pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong> {
     if api.coordinator.is_closed() {
         Err(Wrong::busy("shutting down"))
-    } else if let Some(why) = api.coordinator.trouble() {
+    } else if let Some(why) = api.coordinator.last_error() {
         Err(Wrong::busy(&why))
-    } else if let Some(why) = api.frontier.as_ref().and_then(FrontierService::trouble) {
+    } else if let Some(why) = api.frontier.as_ref().and_then(FrontierService::last_error) {
         Err(Wrong::busy(&why))
     } else {
         Ok("ok\n")

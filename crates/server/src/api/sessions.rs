@@ -146,7 +146,7 @@ impl From<SessionError> for Wrong {
                     format!("the fencing number {given} of {key} is stale: the session {held}");
                 Self::new(StatusCode::CONFLICT, detail).field("fencing")
             }
-            SessionError::LineFull(key) => {
+            SessionError::QueueFull(key) => {
                 Self::capped(format!("the queue of {key} is full; ask again later"))
             }
             SessionError::Capped(detail) => Self::capped(detail),

@@ -17,7 +17,7 @@ use futures_util::{FutureExt, StreamExt};
 use politely::core::Timestamp;
 use politely::core::gate::grace;
 use politely::core::key::Key;
-use politely::{AcquireError, Permit, Reason, Refusal, RefusalReason, Turn};
+use politely::{AcquireError, Arrival, Permit, Reason, Refusal, RefusalReason};
 use politely_api::wire::{self, Answer, Item, RefusedCode, Want};
 
 use super::Coordinator;
@@ -148,10 +148,10 @@ impl Coordinator {
     }
 
     fn try_now(&self, wanted: &Wanted<'_>) -> Result<Permit, Refusal> {
-        let turn = wanted.turn.unwrap_or(Turn::LAST);
+        let arrival = wanted.arrival.unwrap_or(Arrival::LAST);
         self.0
             .limiter
-            .try_in_turn(&wanted.keys[..], wanted.ask.clone(), turn)
+            .try_in_turn(&wanted.keys[..], wanted.ask.clone(), arrival)
     }
 }
 
@@ -194,7 +194,7 @@ impl Call<'_> {
             .enumerate()
             .map(|(index, (wanted, _))| async move {
                 let patience = wanted.patience.min(wait);
-                let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
+                let arrival = wanted.arrival.unwrap_or_else(|| limiter.arrival());
                 let served = async {
                     let rest = wanted.rests_until.since(limiter.now());
                     if !rest.is_zero() {
@@ -202,7 +202,7 @@ impl Call<'_> {
                     }
                     let keys = &wanted.keys[..];
                     limiter
-                        .acquire_in_turn(keys, wanted.ask.clone(), turn)
+                        .acquire_in_turn(keys, wanted.ask.clone(), arrival)
                         .await
                 };
                 (index, tokio::time::timeout(patience, served).await)
@@ -247,8 +247,8 @@ impl Call<'_> {
             self.give_up(&wanted, &refusal);
         }
         let asking = waiting.into_iter().map(|(wanted, refusal)| async move {
-            let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
-            let request = limiter.request(&wanted.keys[..], wanted.ask.clone(), turn);
+            let arrival = wanted.arrival.unwrap_or_else(|| limiter.arrival());
+            let request = limiter.request(&wanted.keys[..], wanted.ask.clone(), arrival);
             let answer = tokio::time::timeout(ENGINE_TIME, request).await;
             (wanted, answer.unwrap_or(Err(refusal)))
         });
@@ -278,7 +278,7 @@ impl Call<'_> {
         let (code, at) = match why {
             AcquireError::Parked(_, rest) => (RefusedCode::Parked, now + *rest),
             AcquireError::Full => (RefusedCode::Full, now + AGAIN),
-            AcquireError::LineFull(_) => (RefusedCode::LineFull, now + AGAIN),
+            AcquireError::QueueFull(_) => (RefusedCode::QueueFull, now + AGAIN),
             _ => (RefusedCode::Closing, now + AGAIN),
         };
         self.refuse(wanted, code, &why.to_string(), at);
@@ -449,7 +449,7 @@ impl Call<'_> {
         let now = self.coordinator.now();
         let key = wanted.keys.get(refusal.index()).unwrap_or(&wanted.keys[0]);
         let explained = limiter.explain(key);
-        let position = limiter.position(key, wanted.turn.unwrap_or(Turn::LAST)) as u32;
+        let position = limiter.position(key, wanted.arrival.unwrap_or(Arrival::LAST)) as u32;
         let wait = explained.as_ref().and_then(|explained| explained.wait);
         let rate = explained.as_ref().map_or(1.0, |explained| explained.rate);
         let priced = explained.map_or(now, |explained| {
@@ -471,7 +471,7 @@ impl Call<'_> {
             _ => ((first + behind) - wanted.ask.horizon).max(wanted.rests_until),
         };
         let reason = match wait {
-            _ if position > 0 => RefusalReason::Line.to_string(),
+            _ if position > 0 => RefusalReason::Queue.to_string(),
             _ if wanted.rests_until > now => refusal.reason.to_string(),
             Some(wait) => wait.reason.to_string(),
             None => refusal.reason.to_string(),

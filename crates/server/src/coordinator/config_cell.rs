@@ -222,7 +222,7 @@ impl Coordinator {
         patch: &ConfigPatch,
     ) -> Result<(), NotSet> {
         let _one = cell.reading.lock().await;
-        let away = |why: String| NotSet::Unkept(format!("the engine is away: {why}"));
+        let away = |why: String| NotSet::Unkept(format!("the engine is unavailable: {why}"));
         for _ in 0..TRIES {
             let held = cell.read().await.map_err(away)?;
             let known = match &held {

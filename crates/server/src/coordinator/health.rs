@@ -16,7 +16,7 @@ pub(super) struct Health {
 }
 
 impl Coordinator {
-    /// Runs `task` in `tasks`. If it returns or panics, [`Coordinator::trouble`] reports it.
+    /// Runs `task` in `tasks`. If it returns or panics, [`Coordinator::last_error`] reports it.
     /// Aborting it is no error.
     pub(super) fn supervise<F>(
         &self,
@@ -45,10 +45,10 @@ impl Coordinator {
 
     /// Returns why changes cannot be kept now, in one line: a background task ended, the disk
     /// refuses writes, or the engine does not answer.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn last_error(&self) -> Option<String> {
         let away = || {
-            let why = self.0.limiter.trouble()?;
-            Some(format!("the engine is away: {why}"))
+            let why = self.0.limiter.last_error()?;
+            Some(format!("the engine is unavailable: {why}"))
         };
         self.broken().or_else(away)
     }
@@ -56,7 +56,7 @@ impl Coordinator {
     /// Returns why the coordinator itself cannot keep changes, in one line. Ignores the engine.
     fn broken(&self) -> Option<String> {
         let died = self.0.health.died.lock().clone();
-        died.or_else(|| self.0.store.as_ref()?.trouble())
+        died.or_else(|| self.0.store.as_ref()?.last_error())
     }
 
     /// Returns whether a background task has ended, so that some of its work may be missing.

@@ -196,8 +196,8 @@ impl Coordinator {
             worker.granted(1);
             let number = Number(granted.permit);
             if granted.wish != 0 {
-                let turn = self.0.limiter.turn();
-                self.0.wishes.restore(granted.wish, turn, now, number);
+                let arrival = self.0.limiter.arrival();
+                self.0.wishes.restore(granted.wish, arrival, now, number);
             }
             let out = Out {
                 permit: Some(permit),
@@ -353,7 +353,7 @@ impl Coordinator {
         let (confirmed, kept) = tokio::join!(self.confirm(keys), self.keep_now(keys));
         if confirmed.contains(&false) {
             let why = "the engine has not confirmed the change";
-            let away = self.0.limiter.trouble();
+            let away = self.0.limiter.last_error();
             let why = away.map_or_else(|| why.to_owned(), |away| format!("{why}: {away}"));
             return Err(NotSet::Unkept(why));
         }
@@ -410,7 +410,7 @@ impl Coordinator {
         if self.0.limiter.is_shared() {
             // Their holders may report them to the other coordinators.
             self.0.permits.abandon();
-            self.0.limiter.settled(WRITTEN).await;
+            self.0.limiter.flush(WRITTEN).await;
         }
         let coordinator = self.clone();
         let saved = tokio::task::spawn_blocking(move || {

@@ -43,7 +43,7 @@ use politely::core::config::{Config, InvalidConfig};
 use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
-use politely::store::Away;
+use politely::store::Unavailable;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -206,11 +206,14 @@ impl Coordinator {
     pub fn shared(
         settings: Settings,
         engine: Arc<dyn Engine>,
-        away: Away,
+        away: Unavailable,
         kept: Option<(Store, Kept)>,
     ) -> Result<Self, StartError> {
         let cells = Arc::clone(&engine);
-        let limiter = limiter(&settings).store(engine).when_away(away).build()?;
+        let limiter = limiter(&settings)
+            .store(engine)
+            .when_unavailable(away)
+            .build()?;
         // A random number, so that permit names differ between coordinators.
         let boot = RandomState::new().hash_one(std::process::id()) % (1 << 23);
         let (store, kept) = kept.unzip();
@@ -273,7 +276,7 @@ impl Coordinator {
 
     /// Runs the background tasks until it is dropped. Call it once, in a task of its own.
     ///
-    /// Each part runs in its own task. If one ends, [`Coordinator::trouble`] says so.
+    /// Each part runs in its own task. If one ends, [`Coordinator::last_error`] says so.
     pub async fn tend(self) {
         let mut tasks = JoinSet::new();
         self.supervise(&mut tasks, "hands states to the store", Self::keep_learned);

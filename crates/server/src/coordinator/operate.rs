@@ -107,8 +107,8 @@ impl Coordinator {
             return false;
         }
         let wish = Wishes::hash(worker.name(), id);
-        let turn = self.0.limiter.turn();
-        let first = match self.0.wishes.give_up(wish, self.now(), turn) {
+        let arrival = self.0.limiter.arrival();
+        let first = match self.0.wishes.give_up(wish, self.now(), arrival) {
             GivenUp::Granted(first) => first,
             GivenUp::Asked => return true,
             GivenUp::Unknown => return false,
@@ -275,7 +275,7 @@ impl Coordinator {
 
     /// Returns an error if changes cannot be kept now.
     pub(super) fn refuse_if_in_trouble(&self) -> Result<(), NotSet> {
-        self.trouble()
+        self.last_error()
             .map_or(Ok(()), |why| Err(NotSet::Refused(why)))
     }
 

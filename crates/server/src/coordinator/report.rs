@@ -68,7 +68,7 @@ impl Coordinator {
         let block_share = block_share.unwrap_or(BLOCK_SHARE);
         self.0
             .watch
-            .heard(now, key, report, directions, block_share);
+            .report_head(now, key, report, directions, block_share);
         self.0.usage.reported(now, worker.name(), key, report);
         if directions.event {
             self.0.watch.event(now, &self.0.limiter, key, report);
@@ -140,7 +140,7 @@ impl Coordinator {
         };
         let key = out.key.clone();
         let (directions, body) = if told.body_coming && !out.expired {
-            let (directions, body) = permit.heard(&report);
+            let (directions, body) = permit.report_head(&report);
             (directions, Some(body))
         } else {
             (permit.report(&report), None)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Method;
 use parking_lot::{Mutex, RwLock};
-use politely::Turn;
+use politely::Arrival;
 use politely::core::key::Key;
 use politely::policy::{FairQueue, POLICY_MAX, PolicyError, Rule, RuleBook, Ruling};
 use politely_api::wire::EventKind;
@@ -218,14 +218,14 @@ impl Coordinator {
             group: group.to_owned(),
             weight,
             cost,
-            turn: Turn::from_micros(tag),
+            arrival: Arrival::from_micros(tag),
         })
     }
 
     /// Notes that a request with a share was granted.
     pub(super) fn share_left(&self, share: &Share) {
         if let Some(queue) = self.0.rules.fair.lock().get_mut(&share.key) {
-            queue.left(share.turn.as_micros());
+            queue.left(share.arrival.as_micros());
         }
     }
 
@@ -246,7 +246,7 @@ pub(super) struct Share {
     group: String,
     weight: u32,
     cost: u16,
-    pub(super) turn: Turn,
+    pub(super) arrival: Arrival,
 }
 
 /// Returns a method, or GET if the request names none.

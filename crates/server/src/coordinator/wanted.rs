@@ -10,7 +10,7 @@ use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
 use politely::core::signal::Resource;
 use politely::policy::Rule;
-use politely::{Ask, CrawlDelay, Reason, Refusal, Turn, UnitCosts};
+use politely::{AcquireRequest, Arrival, CrawlDelay, Reason, Refusal, UnitCosts};
 use politely_api::wire::{self, Cost, Item};
 use smallvec::SmallVec;
 use url::Url;
@@ -35,7 +35,7 @@ type KeysAndRule = (SmallVec<[Key; 1]>, Option<Arc<Rule>>);
 pub(super) struct Wanted<'a> {
     pub(super) item: u32,
     pub(super) keys: SmallVec<[Key; 1]>,
-    pub(super) ask: Ask,
+    pub(super) ask: AcquireRequest,
     /// The rule of the policy for its first key.
     pub(super) rule: Option<Arc<Rule>>,
     /// Its place among the groups of its rule, if the rule has shares and this call made the place.
@@ -44,7 +44,7 @@ pub(super) struct Wanted<'a> {
     pub(super) resource: Option<Resource>,
     /// Its arrival, which is its place in the queue. `None` if it is assigned when the item starts
     /// to wait.
-    pub(super) turn: Option<Turn>,
+    pub(super) arrival: Option<Arrival>,
     /// The claim on the item's id, if the caller gave an id.
     pub(super) claim: Option<Claim<'a>>,
     /// The latest start, from now.
@@ -82,12 +82,12 @@ impl Coordinator {
         )?;
         check(asked.priority <= 9, "priority", "must be from 0 to 9")?;
         let crawl_delay = crawl_delay(asked)?;
-        let ask = Ask {
+        let ask = AcquireRequest {
             cost,
             units,
             bytes: asked.bytes,
             crawl_delay,
-            ..Ask::default()
+            ..AcquireRequest::default()
         };
         for key in &keys {
             if let Some(limit) = self.0.limiter.never_fits(key, &ask) {
@@ -115,12 +115,12 @@ impl Coordinator {
             let earlier = PRIORITY_STEP * u32::from(asked.priority);
             let rule = rule.as_deref();
             share = rule.and_then(|rule| self.enter_share(rule, &keys, worker.client(), cost));
-            let turn = share.as_ref().map(|share| share.turn);
-            let turn = turn.unwrap_or_else(|| self.0.limiter.turn());
-            turn.earlier(earlier)
+            let arrival = share.as_ref().map(|share| share.arrival);
+            let arrival = arrival.unwrap_or_else(|| self.0.limiter.arrival());
+            arrival.earlier(earlier)
         };
         let has_share = rule.as_ref().is_some_and(|rule| !rule.share.is_empty());
-        let (claim, turn) = match &asked.id {
+        let (claim, arrival) = match &asked.id {
             None => (None, (asked.priority > 0 || has_share).then(placed)),
             Some(id) => {
                 check(
@@ -131,7 +131,7 @@ impl Coordinator {
                 let wish = Wishes::hash(worker.name(), id);
                 let print = fingerprint(asked, &keys);
                 match self.0.wishes.ask(wish, print, self.now(), &mut placed) {
-                    Known::Wanted(claim, turn) => (Some(claim), Some(turn)),
+                    Known::Wanted(claim, arrival) => (Some(claim), Some(arrival)),
                     Known::AskedTwice => return Err(Quick::AskedTwice),
                     Known::Granted(number) if self.is_of(number, &keys[0]) => {
                         return Err(Quick::Granted(number));
@@ -147,7 +147,7 @@ impl Coordinator {
         Ok(Wanted {
             item,
             keys,
-            ask: Ask {
+            ask: AcquireRequest {
                 // A key with a Crawl-delay allows one request in flight.
                 slots: if crawl_delay.is_some() {
                     1
@@ -160,7 +160,7 @@ impl Coordinator {
             rule,
             share,
             resource: asked.url.as_deref().map(Resource::of),
-            turn,
+            arrival,
             claim,
             patience,
             rests_until,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use politely::Turn;
+use politely::Arrival;
 use politely::core::Timestamp;
 
 use super::names::Number;
@@ -32,7 +32,7 @@ struct Shard {
 }
 
 struct Wish {
-    turn: Turn,
+    arrival: Arrival,
     touched: Timestamp,
     state: State,
     /// The hash of the item, or 0 if it is unknown, for example after a restart.
@@ -55,7 +55,7 @@ enum State {
 /// The state of a request when it is called again.
 pub(crate) enum Known<'a> {
     /// The request is not granted. It waits in the queue at this arrival.
-    Wanted(Claim<'a>, Turn),
+    Wanted(Claim<'a>, Arrival),
     /// Another call waits for the request.
     AskedTwice,
     /// The request was granted.
@@ -132,7 +132,7 @@ impl Wishes {
         wish: u64,
         fingerprint: u64,
         now: Timestamp,
-        turn: impl FnOnce() -> Turn,
+        arrival: impl FnOnce() -> Arrival,
     ) -> Known<'_> {
         let claim = || Claim { wishes: self, wish };
         let mut shard = self.shard(wish);
@@ -147,21 +147,21 @@ impl Wishes {
                 State::Asked | State::Granting(_) => Known::AskedTwice,
                 State::Left => {
                     known.state = State::Asked;
-                    Known::Wanted(claim(), known.turn)
+                    Known::Wanted(claim(), known.arrival)
                 }
             };
         }
-        let turn = turn();
+        let arrival = arrival();
         shard.insert(
             wish,
             Wish {
-                turn,
+                arrival,
                 touched: now,
                 state: State::Asked,
                 fingerprint,
             },
         );
-        Known::Wanted(claim(), turn)
+        Known::Wanted(claim(), arrival)
     }
 
     /// Returns the permit that was granted for the request `wish`, if its item has `fingerprint`.
@@ -175,13 +175,13 @@ impl Wishes {
     }
 
     /// Cancels the request `wish`. A call that arrives later under its id is not granted.
-    pub(crate) fn give_up(&self, wish: u64, now: Timestamp, turn: Turn) -> GivenUp {
+    pub(crate) fn give_up(&self, wish: u64, now: Timestamp, arrival: Arrival) -> GivenUp {
         let mut shard = self.shard(wish);
         let Some(known) = shard.wishes.get_mut(&wish) else {
             shard.insert(
                 wish,
                 Wish {
-                    turn,
+                    arrival,
                     touched: now,
                     state: State::Cancelled,
                     fingerprint: 0,
@@ -221,12 +221,12 @@ impl Wishes {
     }
 
     /// Restores a request that an earlier run granted.
-    pub(crate) fn restore(&self, wish: u64, turn: Turn, now: Timestamp, number: Number) {
+    pub(crate) fn restore(&self, wish: u64, arrival: Arrival, now: Timestamp, number: Number) {
         let state = State::Granted(number);
         self.shard(wish).insert(
             wish,
             Wish {
-                turn,
+                arrival,
                 touched: now,
                 state,
                 fingerprint: 0,
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn a_permit_is_answered_after_it_is_written() {
         let (wishes, now, number) = (Wishes::default(), Timestamp::ZERO, Number(7));
-        let ask = || wishes.ask(1, 9, now, || Turn::LAST);
+        let ask = || wishes.ask(1, 9, now, || Arrival::LAST);
         let Known::Wanted(claim, _) = ask() else {
             panic!("it is new")
         };
@@ -316,15 +316,15 @@ mod tests {
     #[test]
     fn a_request_that_is_cancelled_while_its_permit_is_written_stays_cancelled() {
         let (wishes, now) = (Wishes::default(), Timestamp::ZERO);
-        let Known::Wanted(claim, _) = wishes.ask(1, 9, now, || Turn::LAST) else {
+        let Known::Wanted(claim, _) = wishes.ask(1, 9, now, || Arrival::LAST) else {
             panic!("it is new")
         };
         assert!(claim.granted(Number(7)));
-        let given_up = wishes.give_up(1, now, Turn::LAST);
+        let given_up = wishes.give_up(1, now, Arrival::LAST);
         assert!(matches!(given_up, GivenUp::Granted(Number(7))));
         assert!(!wishes.written(1, Number(7)));
         assert!(matches!(
-            wishes.ask(1, 9, now, || Turn::LAST),
+            wishes.ask(1, 9, now, || Arrival::LAST),
             Known::Cancelled
         ));
     }

@@ -145,7 +145,7 @@ impl FrontierService {
     }
 
     /// Returns why calls fail, in one line.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn last_error(&self) -> Option<String> {
         let failure = self.lock().failure().cloned();
         failure.map(|why| FrontierError::Closed(why).to_string())
     }

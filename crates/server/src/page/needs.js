@@ -5,7 +5,7 @@ import * as words from "./words.js";
 
 /** Name in the API, word, tone of the colour, and meaning, most urgent first. */
 const NEEDS = [
-  ["away", "engine unavailable", "bad", "The engine that keeps the key is unavailable, or its state cannot be decoded."],
+  ["unavailable", "engine unavailable", "bad", "The engine that keeps the key is unavailable, or its state cannot be decoded."],
   ["blocked", "blocked", "bad", "The host shows block pages. The key is in quarantine."],
   ["failing", "failing", "bad", "The host fails, and its breaker is open."],
   ["starved", "starved", "warn", "Callers wait, and none gets a permit for a minute."],

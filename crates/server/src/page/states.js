@@ -16,7 +16,7 @@ const STATES = {
   parked: ["parked", "warn", "M1.5 4.5h9v3h-9z", "The hold is further away than anybody should wait for."],
   breaker: ["breaker", "bad", "M6 1.5l5 9h-10z", "The host is in trouble."],
   quarantine: ["quarantine", "bad", "M4 1h4l3 3v4l-3 3h-4l-3 -3v-4z", "The host blocks us."],
-  away: ["away", "bad", "M1.5 5.5h3v1h-3z M7.5 5.5h3v1h-3z", "The engine that keeps its state is away, or what it keeps cannot be read.", "M6 1.5v2.5 M6 8v2.5"],
+  unavailable: ["unavailable", "bad", "M1.5 5.5h3v1h-3z M7.5 5.5h3v1h-3z", "The engine that keeps its state is unavailable, or what it keeps cannot be read.", "M6 1.5v2.5 M6 8v2.5"],
 };
 
 export const STATE_NAMES = Object.keys(STATES);

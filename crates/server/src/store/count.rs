@@ -75,7 +75,7 @@ impl Counts {
     }
 
     /// Returns why a state is not on disk, in one line.
-    pub(super) fn trouble(&self) -> Option<String> {
+    pub(super) fn last_error(&self) -> Option<String> {
         if !self.is_failing() {
             return None;
         }

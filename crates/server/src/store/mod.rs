@@ -12,8 +12,8 @@
 //! and never cause a panic. A database that was emptied, removed or rolled back is refused:
 //! `politely.state` and the journal record that there was one.
 //!
-//! After [`Store::open`], failed writes are counted, logged once and repeated. [`Store::trouble`]
-//! reports them.
+//! After [`Store::open`], failed writes are counted, logged once and repeated.
+//! [`Store::last_error`] reports them.
 
 mod archive;
 mod commit;
@@ -374,8 +374,8 @@ impl Store {
     }
 
     /// Returns why changes cannot be kept now, in one line.
-    pub fn trouble(&self) -> Option<String> {
-        self.counts.trouble()
+    pub fn last_error(&self) -> Option<String> {
+        self.counts.last_error()
     }
 
     /// Returns whether permits cannot be recorded now.

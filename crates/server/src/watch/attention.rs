@@ -46,7 +46,7 @@ impl Needs {
     /// Adds one to the count of each need.
     pub(super) fn count(self, counts: &mut NeedCounts) {
         let each = [
-            (&mut counts.away, Need::Away),
+            (&mut counts.unavailable, Need::Unavailable),
             (&mut counts.blocked, Need::Blocked),
             (&mut counts.failing, Need::Failing),
             (&mut counts.starved, Need::Starved),
@@ -108,7 +108,7 @@ impl Next<'_> {
             ..
         } = recent.unwrap_or_default();
         let mut needs = Needs::default();
-        needs.add(Need::Away, known.state == KeyState::Away);
+        needs.add(Need::Unavailable, known.state == KeyState::Unavailable);
         needs.add(Need::Blocked, known.state == KeyState::Quarantine);
         needs.add(Need::Failing, known.state == KeyState::Breaker);
         needs.add(
@@ -168,7 +168,7 @@ mod tests {
         let quiet = Minute::default();
         assert_eq!(needs(KeyState::Ready, quiet), []);
         assert_eq!(needs(KeyState::Hold, quiet), []);
-        assert_eq!(needs(KeyState::Away, quiet), [Need::Away]);
+        assert_eq!(needs(KeyState::Unavailable, quiet), [Need::Unavailable]);
         assert_eq!(needs(KeyState::Quarantine, quiet), [Need::Blocked]);
         assert_eq!(needs(KeyState::Breaker, quiet), [Need::Failing]);
         let minute = |reported, refused, expired| Minute {

@@ -66,7 +66,7 @@ const HELP: [(&str, &str); 44] = [
         "Processes that share the engine, this one included.",
     ),
     (
-        "politely_engine_away",
+        "politely_engine_unavailable",
         "1 while the engine is unavailable, else 0.",
     ),
     (
@@ -287,8 +287,8 @@ fn emit(coordinator: &Coordinator, commit: &'static str) {
     watch.emit();
     if let Some(commits) = limiter.commits() {
         commits.emit();
-        let away = limiter.trouble().is_some();
-        ::metrics::gauge!("politely_engine_away").set(f64::from(u8::from(away)));
+        let away = limiter.last_error().is_some();
+        ::metrics::gauge!("politely_engine_unavailable").set(f64::from(u8::from(away)));
     }
     if let Some(kept) = coordinator.kept() {
         ::metrics::counter!("politely_state_commits_total").absolute(kept.commits);

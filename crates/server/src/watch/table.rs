@@ -50,7 +50,7 @@ pub(super) const STATES: [(KeyState, &str); 10] = [
     (KeyState::Parked, "parked"),
     (KeyState::Breaker, "breaker"),
     (KeyState::Quarantine, "quarantine"),
-    (KeyState::Away, "away"),
+    (KeyState::Unavailable, "unavailable"),
 ];
 
 /// The numbers of the table in `/metrics`.
@@ -86,7 +86,7 @@ pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Ti
         Some(Reason::Parked(_)) => KeyState::Parked,
         Some(Reason::Breaker) => KeyState::Breaker,
         Some(Reason::Quarantine) => KeyState::Quarantine,
-        Some(Reason::Away | Reason::Unreadable) => KeyState::Away,
+        Some(Reason::Unavailable | Reason::Unreadable) => KeyState::Unavailable,
     };
     Glance {
         key: key.clone(),
@@ -185,7 +185,7 @@ impl Table {
             matching: matching as u32,
             total: glances.len() as u32,
             needs,
-            engine_error: limiter.trouble(),
+            engine_error: limiter.last_error(),
         }
     }
 
@@ -318,7 +318,7 @@ impl Glance {
     }
 
     /// Returns the number of callers of a key with needs, to compare keys with the same needs.
-    const fn trouble(&self) -> u32 {
+    const fn urgency(&self) -> u32 {
         if self.needs.rank() == Needs::NONE_RANK {
             0
         } else {
@@ -338,7 +338,7 @@ impl Glance {
             SortBy::Granted => self.granted.cmp(&other.granted),
             SortBy::ReadyIn => self.ready.cmp(&other.ready),
             SortBy::Attention => (self.needs.rank().cmp(&other.needs.rank()))
-                .then_with(|| other.trouble().cmp(&self.trouble())),
+                .then_with(|| other.urgency().cmp(&self.urgency())),
         }
     }
 }

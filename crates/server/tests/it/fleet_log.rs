@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use politely::Clock;
 use politely::cells::Memory;
-use politely::store::Away;
+use politely::store::Unavailable;
 use politely_server::{Caps, Coordinator, Settings};
 use reqwest::Method;
 use serde_json::json;
@@ -18,7 +18,7 @@ use crate::client::{Served, start};
 
 fn shared(memory: &Memory) -> Coordinator {
     let engine = Arc::new(memory.clone());
-    let shared = Coordinator::shared(Settings::default(), engine, Away::Closed, None);
+    let shared = Coordinator::shared(Settings::default(), engine, Unavailable::Closed, None);
     shared.unwrap().share_log(Arc::new(memory.clone()))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely::Clock;
 use politely::cells::Memory;
-use politely::store::Away;
+use politely::store::Unavailable;
 use politely_server::store::Store;
 use politely_server::{Caps, Coordinator, Settings};
 use reqwest::{Method, StatusCode};
@@ -244,7 +244,7 @@ async fn two() -> [Served; 2] {
     let memory = Memory::new(Clock::system());
     let shared = || {
         let engine = Arc::new(memory.clone());
-        Coordinator::shared(Settings::default(), engine, Away::Closed, None).unwrap()
+        Coordinator::shared(Settings::default(), engine, Unavailable::Closed, None).unwrap()
     };
     [
         start(shared(), None, Caps::default()).await,

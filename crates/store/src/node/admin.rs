@@ -109,7 +109,7 @@ impl Node {
             !self.context.clock.is_fresh(local) || self.heartbeats.refused.is_some();
         let replica = self.table.get_mut(id)?;
         let reason = if is_unavailable && !replica.has_fallback() {
-            Some(Reason::Away)
+            Some(Reason::Unavailable)
         } else {
             replica.is_unreadable().then_some(Reason::Unreadable)
         };
@@ -187,7 +187,7 @@ impl Node {
         let why = why.unwrap_or("no answer yet");
         let seen = self.context.clock.last_seen();
         let silence = seen.map(|seen| local.since(seen).as_secs_f64());
-        let silence = silence.map_or_else(String::new, |s| format!("away for {s:.1} s: "));
+        let silence = silence.map_or_else(String::new, |s| format!("unavailable for {s:.1} s: "));
         let share = if self.is_on_fallback(local) {
             format!("; each of {} goes on with its share", self.members())
         } else {

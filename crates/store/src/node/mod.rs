@@ -28,7 +28,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::arrival::Arrival;
 use politely_core::config::Config;
-use politely_core::host::{Ask, Directions, Host};
+use politely_core::host::{AcquireRequest, Directions, Host};
 use politely_core::key::Key;
 
 use crate::engine::{EngineError, Write, Written};
@@ -163,7 +163,7 @@ impl Node {
         &mut self,
         key: &Key,
         arrival: Arrival,
-        ask: Ask,
+        ask: AcquireRequest,
         once: bool,
         local: Timestamp,
     ) -> Ticket {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::{LeaseId, grace};
-use politely_core::host::{Ask, Unused, Wait};
+use politely_core::host::{AcquireRequest, Unused, Wait};
 use politely_core::key::Key;
 
 use super::{Node, Ticket};
@@ -34,7 +34,7 @@ pub struct Grant {
     /// The refund of the first request if it is not sent.
     pub unused: Unused,
     /// The request that was granted.
-    pub ask: Ask,
+    pub ask: AcquireRequest,
     /// The key could not grant it when it was first asked. A wait for the engine does not count.
     pub has_waited: bool,
 }

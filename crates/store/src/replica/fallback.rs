@@ -14,7 +14,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::config::{Cohorts, Config};
 use politely_core::gate::{LeaseId, Rate};
-use politely_core::host::{Ask, Decision, HORIZON, Host};
+use politely_core::host::{AcquireRequest, Decision, HORIZON, Host};
 
 use super::commit::{PendingGrant, WaiterReply};
 use super::timers::Timer;
@@ -73,8 +73,8 @@ impl FallbackShare {
     }
 
     /// Decides on a request for one slot now.
-    fn request(&mut self, now: Timestamp, ask: Ask) -> Decision {
-        let ask = Ask {
+    fn request(&mut self, now: Timestamp, ask: AcquireRequest) -> Decision {
+        let ask = AcquireRequest {
             slots: 1,
             horizon: Duration::ZERO,
             ..ask

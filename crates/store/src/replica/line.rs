@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::host::{Ask, Decision, HORIZON, Reason, Wait};
+use politely_core::host::{AcquireRequest, Decision, HORIZON, Reason, Wait};
 
 use super::commit::{PendingGrant, WaiterReply};
 use super::timers::Timer;
@@ -222,9 +222,9 @@ impl Replica {
             .map(|ask| u32::from(ask.slots.max(ask.cost).max(1)))
             .sum();
         let (taken, of) = record.host.slots(moment.now, &context.config);
-        let all = Ask {
+        let all = AcquireRequest {
             cost: u16::try_from(wanted).ok()?,
-            ..Ask::default()
+            ..AcquireRequest::default()
         };
         let mut host = record.host.clone();
         let mut is_granted = || {
@@ -251,7 +251,7 @@ impl Replica {
         let patience = TURN_PATIENCE * before;
         let mut host = record.host.clone();
         let (taken, of) = host.slots(now, &context.config);
-        let ask = without_reservation(Ask::within(HORIZON), taken, of);
+        let ask = without_reservation(AcquireRequest::within(HORIZON), taken, of);
         let (at, are_late) = match host.request(now, ask, &context.config) {
             Decision::Granted(_) => {
                 let since = *self.queue.open_since.get_or_insert(local);
@@ -284,11 +284,11 @@ impl Replica {
 }
 
 /// Returns `ask` without its horizon if slots are short: a permit ahead of its time takes a slot.
-fn without_reservation(ask: Ask, taken: u32, of: u32) -> Ask {
+fn without_reservation(ask: AcquireRequest, taken: u32, of: u32) -> AcquireRequest {
     if 2 * (taken + 1) <= of {
         return ask;
     }
-    Ask {
+    AcquireRequest {
         horizon: Duration::ZERO,
         ..ask
     }

@@ -38,7 +38,7 @@ use politely_core::Timestamp;
 use politely_core::arrival::Arrival;
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
-use politely_core::host::{Ask, Directions, Host};
+use politely_core::host::{AcquireRequest, Directions, Host};
 use politely_core::lock::Locks;
 
 use crate::event::Event;
@@ -256,7 +256,11 @@ impl Replica {
 
     /// Removes the first caller from the queue if it asked for the same as `ask`, for a start that
     /// is `ahead` of now. Returns its ticket and whether the key had to wait meanwhile.
-    pub(crate) fn pop_caller_of(&mut self, ask: &Ask, ahead: Duration) -> Option<(Ticket, bool)> {
+    pub(crate) fn pop_caller_of(
+        &mut self,
+        ask: &AcquireRequest,
+        ahead: Duration,
+    ) -> Option<(Ticket, bool)> {
         let ticket = self.queue.pop_first_of(ask, ahead)?;
         if self.queue.is_empty() {
             self.try_now();

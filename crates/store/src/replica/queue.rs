@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::arrival::Arrival;
-use politely_core::host::{Ask, Wait};
+use politely_core::host::{AcquireRequest, Wait};
 
 use super::commit::{PendingGrant, WaiterReply};
 use crate::node::{NodeContext, Ticket};
@@ -13,7 +13,7 @@ use crate::node::{NodeContext, Ticket};
 /// A caller in the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
-    pub(crate) ask: Ask,
+    pub(crate) ask: AcquireRequest,
     /// Whether the caller wants the first answer that is known, even if it is a refusal.
     pub(crate) once: bool,
 }
@@ -87,11 +87,11 @@ impl WaitQueue {
 
     /// Removes the first caller if it asked for the same as `ask` and may start `ahead` of now.
     /// Returns its ticket.
-    pub(super) fn pop_first_of(&mut self, ask: &Ask, ahead: Duration) -> Option<Ticket> {
+    pub(super) fn pop_first_of(&mut self, ask: &AcquireRequest, ahead: Duration) -> Option<Ticket> {
         let ((_, ticket), Waiter { ask: theirs, .. }) = self.first()?;
         let horizon = theirs.horizon;
         let is_same = theirs
-            == Ask {
+            == AcquireRequest {
                 horizon,
                 ..ask.clone()
             };
@@ -112,7 +112,7 @@ impl WaitQueue {
         self.waiters.range(..(arrival, 0)).count()
     }
 
-    pub(super) fn asks(&self) -> impl Iterator<Item = &Ask> {
+    pub(super) fn asks(&self) -> impl Iterator<Item = &AcquireRequest> {
         self.waiters.values().map(|waiter| &waiter.ask)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, HORIZON, Wait};
+use politely_core::host::{AcquireRequest, HORIZON, Wait};
 
 use super::dice::{MS, Micros, SECOND};
 use super::flight::{Flight, Part};
@@ -27,7 +27,7 @@ pub(super) struct Caller {
     /// The key that refused last is asked first.
     first: usize,
     got: Vec<Part>,
-    ask: Ask,
+    ask: AcquireRequest,
     once: bool,
     turn: Arrival,
     asked: Option<(usize, Ticket)>,
@@ -50,14 +50,14 @@ impl World {
             keys.extend((1..=more).map(|i| (first + i) % self.keys.len()));
         }
         let single = keys.len() == 1;
-        let ask = Ask {
+        let ask = AcquireRequest {
             slots: if single && dice.chance(run) {
                 dice.whole(2, 4) as u16
             } else {
                 1
             },
             horizon: if single { HORIZON } else { Duration::ZERO },
-            ..Ask::default()
+            ..AcquireRequest::default()
         };
         let once = single && dice.chance(once);
         let caller = self.callers.len();
@@ -140,7 +140,7 @@ impl World {
                 part.key,
                 Event::Cancel {
                     lease,
-                    unused: Some(Ask::default().unused()),
+                    unused: Some(AcquireRequest::default().unused()),
                 },
             );
         }

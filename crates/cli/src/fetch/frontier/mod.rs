@@ -89,11 +89,11 @@ pub(crate) struct Job<P> {
 
 /// Why a lane gets no permit.
 pub(crate) enum Refused {
-    /// Ask again at this time.
+    /// AcquireRequest again at this time.
     At(Timestamp),
-    /// Ask again at this time, or when a request of this key has come back.
+    /// AcquireRequest again at this time, or when a request of this key has come back.
     Slot(Timestamp, Key),
-    /// Ask again at this time, or when the coordinator has answered for one of its keys.
+    /// AcquireRequest again at this time, or when the coordinator has answered for one of its keys.
     Asked(Timestamp),
     /// The same as [`Self::At`], for a key that many lanes share.
     Shared(Timestamp, Key),

@@ -27,7 +27,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, paint: Paint) {
 
 /// Returns the message that the coordinator does not answer, or the result of an order.
 fn trouble<'a>(state: &State, paint: Paint) -> Option<Line<'a>> {
-    if let Some((fault, times)) = &state.away {
+    if let Some((fault, times)) = &state.unavailable {
         let again = if *times == 1 {
             "once".to_owned()
         } else {

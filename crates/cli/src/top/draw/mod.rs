@@ -58,7 +58,7 @@ pub(super) fn screen(frame: &mut Frame, state: &State, paint: Paint) {
         Some(open) => detail::draw(frame, middle, open, paint),
         None => table::draw(frame, middle, &state.table, paint),
     }
-    if state.away.is_some() {
+    if state.unavailable.is_some() {
         // The shown data is old.
         frame.buffer_mut().set_style(top, FAINT);
         frame.buffer_mut().set_style(middle, FAINT);

@@ -169,8 +169,8 @@ fn a_coordinator_that_is_away_is_said_and_the_last_table_greyed() {
     let plain = buffer(&state, true);
     assert!(!plain[(0, 3)].modifier.contains(Modifier::DIM));
     let fault = Fault::Unreachable("connection refused".to_owned());
-    state.on(Event::Away(fault.clone()));
-    state.on(Event::Away(fault));
+    state.on(Event::Unavailable(fault.clone()));
+    state.on(Event::Unavailable(fault));
     let shown = drawn(&state);
     let said = "no answer: connection refused; tried 2 times, trying on\n";
     assert!(
@@ -185,7 +185,7 @@ fn a_coordinator_that_is_away_is_said_and_the_last_table_greyed() {
 
     let shown = drawn(&{
         let mut small = filled(40, 5);
-        small.on(Event::Away(Fault::Token));
+        small.on(Event::Unavailable(Fault::Token));
         small
     });
     assert!(

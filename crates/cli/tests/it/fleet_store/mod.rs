@@ -13,13 +13,13 @@
     allow(dead_code, reason = "most of it is for the feature")
 )]
 mod crew;
-#[cfg(feature = "faults")]
-mod engine_away;
 mod engine_forgets;
 #[cfg(feature = "faults")]
 mod engine_restarts;
 #[cfg(feature = "faults")]
 mod engine_stalls;
+#[cfg(feature = "faults")]
+mod engine_unavailable;
 #[cfg(feature = "faults")]
 mod failover;
 #[cfg(feature = "faults")]

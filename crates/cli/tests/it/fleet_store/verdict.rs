@@ -5,7 +5,7 @@ use politely::cells::redis::Redis;
 use politely::cells::zookeeper::ZooKeeper;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
-use politely::{Ask, Explanation, Key, Limiter, Turn};
+use politely::{AcquireRequest, Arrival, Explanation, Key, Limiter};
 use politely_target::{Entry, arrivals_above};
 use std::sync::Arc;
 
@@ -126,7 +126,11 @@ impl Crew {
         self.runtime.block_on(async {
             // The request reads the cell, whether it is granted or not. A permit is returned at
             // once.
-            drop(limiter.request(&key, Ask::default(), Turn::LAST).await);
+            drop(
+                limiter
+                    .request(&key, AcquireRequest::default(), Arrival::LAST)
+                    .await,
+            );
         });
         limiter.explain(&key).expect("it was asked for")
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use politely_api::wire::{Cost, Item};
-use politely_core::host::{Ask, CrawlDelay};
+use politely_core::host::{AcquireRequest, CrawlDelay};
 use politely_core::key::Key;
 use tokio::sync::oneshot;
 
@@ -42,7 +42,7 @@ struct Line {
 /// An acquire request without an answer.
 pub(super) struct Open {
     pub(super) keys: KeySet,
-    ask: Ask,
+    ask: AcquireRequest,
     /// The number in its idempotency key. It changes once the coordinator has used up the first
     /// key.
     name: u64,
@@ -69,7 +69,7 @@ impl Lines {
     }
 
     /// Adds an acquire request at the end of the queue of `keys`, and returns its number.
-    pub(super) fn join(&mut self, keys: KeySet, ask: Ask, receiver: Receiver) -> u64 {
+    pub(super) fn join(&mut self, keys: KeySet, ask: AcquireRequest, receiver: Receiver) -> u64 {
         let number = self.next;
         self.next += 1;
         let line = self.of.entry(Arc::clone(&keys)).or_default();
@@ -181,7 +181,7 @@ impl Lines {
     }
 }
 
-fn cost(ask: &Ask) -> Cost {
+fn cost(ask: &AcquireRequest) -> Cost {
     if ask.units.is_empty() {
         return Cost::Tokens(ask.cost);
     }

@@ -29,8 +29,8 @@
 //!   process knows no key: `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
-//! - An arrival ([`Limiter::turn`]) has no effect, since the coordinator keeps the queues. One call
-//!   grants one departure.
+//! - An arrival ([`Limiter::arrival`]) has no effect, since the coordinator keeps the queues. One
+//!   call grants one departure.
 //! - A Crawl-delay ([`Limiter::crawl_delay`]) is sent with every acquire request for its key, in
 //!   case the coordinator has lost it.
 //! - Leases are renewed in the background while a permit or slot exists.
@@ -60,7 +60,7 @@
 //! [`Limiter::ready`]: crate::Limiter::ready
 //! [`Limiter::set_rate`]: crate::Limiter::set_rate
 //! [`Limiter::try_acquire`]: crate::Limiter::try_acquire
-//! [`Limiter::turn`]: crate::Limiter::turn
+//! [`Limiter::arrival`]: crate::Limiter::arrival
 
 mod builder;
 mod call;
@@ -80,7 +80,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use politely_api::wire::KeyPatch;
 use politely_core::Timestamp;
-use politely_core::host::Ask;
+use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
@@ -114,7 +114,11 @@ pub(crate) struct Shared {
 }
 
 impl Coordinator {
-    async fn acquire_and_wait(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
+    async fn acquire_and_wait(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+    ) -> Result<Permit, AcquireError> {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
         }

@@ -8,14 +8,14 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
+use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
 use super::Coordinator;
 use super::permit_guard::CoordinatorGuard;
 use crate::backend::local::registry::Full;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::{Later, Operations};
 use crate::backend::prefetch;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
@@ -38,13 +38,18 @@ impl Operations for Coordinator {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
-        _turn: Turn,
+        ask: AcquireRequest,
+        _arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(self.acquire_and_wait(keys, ask))
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
+    fn try_acquire(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        _arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let now = self.now();
         let found = self.0.session.lock().try_acquire(keys, ask, now);
@@ -65,10 +70,10 @@ impl Operations for Coordinator {
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(async move { self.try_acquire(keys, ask, turn) })
+        Box::pin(async move { self.try_acquire(keys, ask, arrival) })
     }
 
     fn adopt<'a>(
@@ -124,7 +129,7 @@ impl Operations for Coordinator {
     }
 
     /// Returns nothing, since the coordinator refuses such a request.
-    fn never_fits(&self, _key: &Key, _ask: &Ask) -> Option<DeclaredLimit> {
+    fn never_fits(&self, _key: &Key, _ask: &AcquireRequest) -> Option<DeclaredLimit> {
         None
     }
 
@@ -222,7 +227,7 @@ impl Operations for Coordinator {
     fn each(&self, _visit: &mut dyn FnMut(&Key, &Explanation, usize)) {}
 
     /// Returns 0, since the coordinator keeps the queues.
-    fn position(&self, _key: &Key, _turn: Turn) -> usize {
+    fn position(&self, _key: &Key, _arrival: Arrival) -> usize {
         0
     }
 
@@ -262,7 +267,7 @@ impl Operations for Coordinator {
         None
     }
 
-    fn settled(&self, patience: Duration) -> Later<'_, bool> {
+    fn flush(&self, patience: Duration) -> Later<'_, bool> {
         let accepted = async {
             loop {
                 let ended = self.0.call_ended.notified();
@@ -281,9 +286,9 @@ impl Operations for Coordinator {
         })
     }
 
-    /// Waits as [`Operations::settled`] does: the coordinator writes reports of all keys.
+    /// Waits as [`Operations::flush`] does: the coordinator writes reports of all keys.
     fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
-        self.settled(patience)
+        self.flush(patience)
     }
 
     fn refresh<'a>(
@@ -294,7 +299,7 @@ impl Operations for Coordinator {
         Box::pin(std::future::ready(Ok(false)))
     }
 
-    fn greet(&self) -> Later<'_, Result<(), String>> {
+    fn ping(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
             let before = self.0.session.lock().ping();
             self.0.wake.notify_one();
@@ -310,7 +315,7 @@ impl Operations for Coordinator {
         })
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn last_error(&self) -> Option<String> {
         self.0.session.lock().last_error()
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use politely_api::wire::Told;
 use politely_core::Timestamp;
 use politely_core::budget::UnitCosts;
-use politely_core::host::{Ask, Directions};
+use politely_core::host::{AcquireRequest, Directions};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
@@ -99,7 +99,7 @@ impl CoordinatorGuard {
 
     pub(super) fn into_permit(self) -> Permit {
         // The coordinator knows what the permit gives back.
-        let unused = Ask::default().unused();
+        let unused = AcquireRequest::default().unused();
         let departure = Departure::new(self.granted.start, f64::INFINITY, 1, unused);
         Permit::guarded(Box::new(self), departure)
     }
@@ -165,7 +165,7 @@ impl PermitGuard for CoordinatorGuard {
         self.send(outcome, report)
     }
 
-    fn heard(&mut self, report: &Report) -> Directions {
+    fn report_head(&mut self, report: &Report) -> Directions {
         let outcome = self.outcome(report, true);
         let later = Told {
             bytes: 0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely_api::client::CallError;
-use politely_api::wire::{Answer, Exchanged, Grant, Heard, Next, Told, ToldAnswer};
+use politely_api::wire::{Answer, Exchanged, Grant, Next, ReportedSignal, Told, ToldAnswer};
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
 use politely_core::key::Key;
@@ -55,7 +55,7 @@ impl Generous {
         let Self(inner) = self;
         inner.calls.fetch_add(1, Ordering::Relaxed);
         if inner.away.load(Ordering::Relaxed) {
-            return Err(CallError::Unavailable("away".to_owned()));
+            return Err(CallError::Unavailable("unavailable".to_owned()));
         }
         match call {
             Call::Exchange(call, _) => {
@@ -102,8 +102,8 @@ impl Generous {
 /// Decides that a failed request may be sent twice more, at once.
 fn next(outcome: &Told) -> Next {
     match outcome.meaning.as_ref().map(|meaning| meaning.signal) {
-        Some(Heard::Overloaded) if outcome.attempt < 3 => Next::Retry { after_ms: 0 },
-        Some(Heard::Overloaded) => Next::GiveUp {
+        Some(ReportedSignal::Overloaded) if outcome.attempt < 3 => Next::Retry { after_ms: 0 },
+        Some(ReportedSignal::Overloaded) => Next::GiveUp {
             reason: "enough".to_owned(),
         },
         _ => Next::Done,
@@ -136,7 +136,7 @@ async fn many_tasks_cost_few_calls() {
     for task in tasks {
         task.await.unwrap();
     }
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     let calls = coordinator.0.calls.load(Ordering::Relaxed);
     assert_eq!(coordinator.0.reported.lock().len(), 5_000);
     assert!(calls < 1_000, "{calls} calls for 5,000 permits");
@@ -154,7 +154,7 @@ async fn a_permit_is_reported_heard_or_cancelled() {
     let limiter = coordinator.limiter();
     let (key, report) = (key(), Report::of(Signal::Ok));
     limiter.acquire(&key).await.unwrap().report(&report);
-    let (_, mut slot) = limiter.acquire(&key).await.unwrap().heard(&report);
+    let (_, mut slot) = limiter.acquire(&key).await.unwrap().report_head(&report);
     slot.received(100);
     assert!(slot.renew().is_some());
     drop(slot);
@@ -164,7 +164,7 @@ async fn a_permit_is_reported_heard_or_cancelled() {
     assert!(sent.renew().is_some());
     drop(sent);
     limiter.acquire(&key).await.unwrap().abandon();
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     let said = |permit: &str, flag| (permit.to_owned(), flag);
     assert_eq!(
         *coordinator.0.reported.lock(),
@@ -193,11 +193,11 @@ async fn nobody_is_let_through_while_it_is_away_and_nothing_is_lost() {
         assert!(limiter.try_acquire(&key).is_err());
         tokio::task::yield_now().await;
     }
-    assert_eq!(limiter.trouble().as_deref(), Some("away"));
+    assert_eq!(limiter.last_error().as_deref(), Some("unavailable"));
     coordinator.0.away.store(false, Ordering::Relaxed);
     let permit = waiting.await.unwrap().unwrap();
     permit.report(&Report::of(Signal::Ok));
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     assert_eq!(coordinator.0.reported.lock().len(), 2);
 }
 
@@ -214,7 +214,7 @@ async fn who_tries_is_called_when_the_permit_is_there() {
             .unwrap()
             .report(&Report::of(Signal::Ok));
     }
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     assert_eq!(coordinator.0.reported.lock().len(), 20);
 }
 
@@ -234,7 +234,7 @@ async fn a_closed_limiter_ends_all_waiting_and_still_reports() {
     assert_eq!(ended.unwrap_err(), crate::AcquireError::Closed);
     coordinator.0.away.store(false, Ordering::Relaxed);
     held.report(&Report::of(Signal::Ok));
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     assert_eq!(coordinator.0.reported.lock().len(), 1);
 }
 
@@ -280,7 +280,7 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
     assert_eq!(ask("GET").await.unwrap().status(), 503);
     assert_eq!(sent.load(Ordering::Relaxed), 3);
     assert_eq!(ask("POST").await.unwrap().status(), 503);
-    assert!(limiter.settled(PATIENCE).await);
+    assert!(limiter.flush(PATIENCE).await);
     let heads = coordinator.0.attempts.lock().clone();
     let mut counted: Vec<_> = heads.into_iter().collect();
     counted.dedup();

@@ -24,14 +24,14 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::host::{Ask, Decision, Grant};
+use politely_core::host::{AcquireRequest, Decision, Grant};
 use politely_core::key::Key;
 
 use self::generation::Generation;
 use self::part::Part;
 use self::queue::KeptPlaces;
 use self::registry::{Registry, SharedShard};
-use self::waiters::{Turn, Waiters};
+use self::waiters::{Arrival, Waiters};
 use crate::backend::operations::first_that_never_fits;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
@@ -43,24 +43,24 @@ use crate::sync::AtomicBool;
 pub(crate) struct Local {
     registry: Registry,
     clock: Clock,
-    line_max: usize,
+    queue_max: usize,
     closed: AtomicBool,
     lock_changes: LockChanges,
 }
 
 impl Local {
-    /// Creates a backend for at most `keys_max` keys with at most `line_max` waiters each.
+    /// Creates a backend for at most `keys_max` keys with at most `queue_max` waiters each.
     pub(crate) fn new(
         config: Config,
         clock: Clock,
         keys_max: usize,
-        line_max: usize,
+        queue_max: usize,
         seed: u64,
     ) -> Self {
         Self {
             registry: Registry::new(&Arc::new(config), &clock, keys_max, seed),
             clock,
-            line_max,
+            queue_max,
             closed: AtomicBool::new(false),
             lock_changes: LockChanges::default(),
         }
@@ -92,12 +92,17 @@ impl Local {
         Some(permit(grant, slot, generation, shared, true))
     }
 
-    fn try_several(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
+    fn try_several(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         let ask = alone(ask);
         let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
             // If a later key refuses, dropping the permit gives back the parts of the earlier keys.
-            let part = self.try_part(key, index, of_key(&ask, index), turn, false)?;
+            let part = self.try_part(key, index, of_key(&ask, index), arrival, false)?;
             match &mut permit {
                 None => permit = Some(part),
                 Some(permit) => permit.add(part),
@@ -115,8 +120,8 @@ impl Local {
         &self,
         key: &Key,
         index: usize,
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
         alone: bool,
     ) -> Result<Permit, Refusal> {
         let now = self.now();
@@ -133,12 +138,12 @@ impl Local {
             return Err(refuse(RefusalReason::Full, now + Duration::from_secs(1)));
         };
         let mut entry = found.shard.get(found.slot);
-        let overtaking = |waiters: &Waiters| waiters.is_before(turn);
+        let overtaking = |waiters: &Waiters| waiters.is_before(arrival);
         if entry.waiters.as_deref().is_some_and(overtaking) {
             entry.stats.turned_away += 1;
             let known = entry.host.look(now, entry.config);
             let at = known.wait.map_or(now, |wait| wait.at);
-            return Err(refuse(RefusalReason::Line, at));
+            return Err(refuse(RefusalReason::Queue, at));
         }
         match entry.host.request(now, ask, entry.config) {
             Decision::Granted(grant) => {
@@ -161,8 +166,8 @@ impl Local {
     async fn wait(
         &self,
         keys: &[Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
         mut refusal: Refusal,
     ) -> Result<Permit, AcquireError> {
         if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {
@@ -175,7 +180,7 @@ impl Local {
                 RefusalReason::Closed => return Err(AcquireError::Closed),
                 RefusalReason::Full => return Err(AcquireError::Full),
                 RefusalReason::Wait(_)
-                | RefusalReason::Line
+                | RefusalReason::Queue
                 | RefusalReason::Asked
                 | RefusalReason::Refused => {}
             }
@@ -185,10 +190,11 @@ impl Local {
             } else {
                 alone(ask.clone())
             };
-            let waiting = self.wait_in_queue(&keys[waited_for], of_key(&asked, waited_for), turn);
+            let waiting =
+                self.wait_in_queue(&keys[waited_for], of_key(&asked, waited_for), arrival);
             let (place, permit) = kept.during(waited_for, waiting).await?;
             let rate = permit.rate();
-            match self.complete(keys, waited_for, permit, &asked, turn) {
+            match self.complete(keys, waited_for, permit, &asked, arrival) {
                 Ok(mut permit) => {
                     permit.waited();
                     let mut shard = permit.parts()[0].shard.lock();
@@ -214,12 +220,12 @@ impl Local {
         keys: &[Key],
         waited_for: usize,
         mut permit: Permit,
-        ask: &Ask,
-        turn: Turn,
+        ask: &AcquireRequest,
+        arrival: Arrival,
     ) -> Result<Permit, Refusal> {
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.add(self.try_part(key, index, of_key(ask, index), turn, false)?);
+            permit.add(self.try_part(key, index, of_key(ask, index), arrival, false)?);
             before += usize::from(index < waited_for);
         }
         // The parts stand in the order of the keys. The outcome is reported to the first key.

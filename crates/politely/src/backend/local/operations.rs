@@ -9,7 +9,7 @@ use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{
-    Ask, CrawlDelay, Explanation, Host, KeyRule, OperatorNumbers, never_fits,
+    AcquireRequest, CrawlDelay, Explanation, Host, KeyRule, OperatorNumbers, never_fits,
 };
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
@@ -17,7 +17,7 @@ use politely_core::lock::{LockOp, SessionId};
 use super::Local;
 use super::part::Part;
 use super::registry::{Entry, Full};
-use super::waiters::{Turn, Waiters};
+use super::waiters::{Arrival, Waiters};
 use crate::backend::operations::{Later, Operations};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
@@ -30,34 +30,39 @@ impl Operations for Local {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
             if keys.is_empty() {
                 return Err(AcquireError::NoKey);
             }
-            match self.try_acquire(keys, ask.clone(), turn) {
+            match self.try_acquire(keys, ask.clone(), arrival) {
                 Ok(permit) => Ok(permit),
-                Err(refusal) => self.wait(keys, ask, turn, refusal).await,
+                Err(refusal) => self.wait(keys, ask, arrival, refusal).await,
             }
         })
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
+    fn try_acquire(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         match keys {
-            [key] => self.try_part(key, 0, ask, turn, true),
-            _ => self.try_several(keys, ask, turn),
+            [key] => self.try_part(key, 0, ask, arrival, true),
+            _ => self.try_several(keys, ask, arrival),
         }
     }
 
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(async move { self.try_acquire(keys, ask, turn) })
+        Box::pin(async move { self.try_acquire(keys, ask, arrival) })
     }
 
     fn adopt<'a>(
@@ -86,7 +91,7 @@ impl Operations for Local {
             generation: entry.generation,
             lease: id,
         };
-        let departure = Departure::new(start, f64::INFINITY, 1, Ask::default().unused());
+        let departure = Departure::new(start, f64::INFINITY, 1, AcquireRequest::default().unused());
         Ok(Permit::of(part, departure))
     }
 
@@ -130,7 +135,7 @@ impl Operations for Local {
         Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
     }
 
-    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+    fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
         match self.registry.find(key) {
             Some(mut found) => {
                 let entry = found.entry();
@@ -257,10 +262,10 @@ impl Operations for Local {
         }
     }
 
-    fn position(&self, key: &Key, turn: Turn) -> usize {
+    fn position(&self, key: &Key, arrival: Arrival) -> usize {
         let found = self.registry.find(key);
         found
-            .and_then(|mut found| Some(found.entry().waiters.as_deref()?.before(turn)))
+            .and_then(|mut found| Some(found.entry().waiters.as_deref()?.before(arrival)))
             .unwrap_or(0)
     }
 
@@ -317,7 +322,7 @@ impl Operations for Local {
         None
     }
 
-    fn settled(&self, _patience: Duration) -> Later<'_, bool> {
+    fn flush(&self, _patience: Duration) -> Later<'_, bool> {
         Box::pin(std::future::ready(true))
     }
 
@@ -329,11 +334,11 @@ impl Operations for Local {
         Box::pin(std::future::ready(Ok(self.knows(key))))
     }
 
-    fn greet(&self) -> Later<'_, Result<(), String>> {
+    fn ping(&self) -> Later<'_, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn last_error(&self) -> Option<String> {
         None
     }
 

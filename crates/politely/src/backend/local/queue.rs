@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::Rate;
-use politely_core::host::{Ask, Decision, Reason, Wait};
+use politely_core::host::{AcquireRequest, Decision, Reason, Wait};
 use politely_core::key::Key;
 
 use super::registry::{Entry, Full, SharedShard};
-use super::waiters::{Ticket, Turn};
+use super::waiters::{Arrival, Ticket};
 use super::{Local, permit};
 use crate::error::AcquireError;
 use crate::permit::Permit;
@@ -29,15 +29,15 @@ use crate::sync::sleep;
 const KEPT_MIN: Duration = Duration::from_millis(10);
 
 impl Local {
-    /// Waits until `key` grants a permit to `turn`. The place in the queue is kept until it is
+    /// Waits until `key` grants a permit to `arrival`. The place in the queue is kept until it is
     /// dropped.
     pub(super) async fn wait_in_queue(
         &self,
         key: &Key,
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Result<(Place, Permit), AcquireError> {
-        let place = self.join_queue(key, turn)?;
+        let place = self.join_queue(key, arrival)?;
         loop {
             if self.closed() {
                 return Err(AcquireError::Closed);
@@ -65,20 +65,20 @@ impl Local {
         }
     }
 
-    fn join_queue(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
+    fn join_queue(&self, key: &Key, arrival: Arrival) -> Result<Place, AcquireError> {
         let found = self.registry.find_or_make(key, self.now());
         let mut found = found.map_err(|Full| AcquireError::Full)?;
         let (shared, slot) = (Arc::clone(found.shared), found.slot);
         let Entry { waiters, stats, .. } = found.entry();
-        if waiters.as_ref().map_or(0, |line| line.len()) >= self.line_max {
-            return Err(AcquireError::LineFull(key.clone()));
+        if waiters.as_ref().map_or(0, |line| line.len()) >= self.queue_max {
+            return Err(AcquireError::QueueFull(key.clone()));
         }
-        let ticket = waiters.get_or_insert_default().join(turn);
+        let ticket = waiters.get_or_insert_default().join(arrival);
         stats.waiting += 1;
         Ok(Place {
             shared,
             slot,
-            turn,
+            arrival,
             ticket,
         })
     }
@@ -89,7 +89,7 @@ impl Local {
 pub(super) struct Place {
     shared: Arc<SharedShard>,
     slot: u32,
-    turn: Turn,
+    arrival: Arrival,
     ticket: Ticket,
 }
 
@@ -100,7 +100,7 @@ enum Step {
 }
 
 impl Place {
-    fn step(&self, now: Timestamp, ask: Ask) -> Step {
+    fn step(&self, now: Timestamp, ask: AcquireRequest) -> Step {
         let mut shard = self.shared.lock();
         let mut entry = shard.get(self.slot);
         if !entry
@@ -128,7 +128,7 @@ impl Drop for Place {
         let mut shard = self.shared.lock();
         let entry = shard.get(self.slot);
         let Some(waiters) = entry.waiters else { return };
-        waiters.leave(self.turn, &self.ticket);
+        waiters.leave(self.arrival, &self.ticket);
         entry.stats.waiting -= 1;
         if waiters.is_empty() {
             *entry.waiters = None;

@@ -9,33 +9,33 @@ use std::sync::Arc;
 
 use crate::sync::Notify;
 
-pub use politely_core::arrival::Arrival as Turn;
+pub use politely_core::arrival::Arrival;
 
 /// One waiter's handle.
 pub(crate) type Ticket = Arc<Notify>;
 
 /// The waiters of one key, in order of arrival.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters(VecDeque<(Turn, Ticket)>);
+pub(crate) struct Waiters(VecDeque<(Arrival, Ticket)>);
 
 impl Waiters {
     /// Inserts a waiter behind all earlier arrivals. That is the end, unless it waited in another
     /// key's queue before.
-    pub(crate) fn join(&mut self, turn: Turn) -> Ticket {
+    pub(crate) fn join(&mut self, arrival: Arrival) -> Ticket {
         let ticket = Ticket::default();
-        let at = self.0.partition_point(|(other, _)| *other <= turn);
-        self.0.insert(at, (turn, Arc::clone(&ticket)));
+        let at = self.0.partition_point(|(other, _)| *other <= arrival);
+        self.0.insert(at, (arrival, Arc::clone(&ticket)));
         ticket
     }
 
-    /// Returns whether a waiter arrived before `turn`.
-    pub(crate) fn is_before(&self, turn: Turn) -> bool {
-        self.0.front().is_some_and(|(head, _)| *head < turn)
+    /// Returns whether a waiter arrived before `arrival`.
+    pub(crate) fn is_before(&self, arrival: Arrival) -> bool {
+        self.0.front().is_some_and(|(head, _)| *head < arrival)
     }
 
-    /// Returns the number of waiters that arrived before `turn`.
-    pub(crate) fn before(&self, turn: Turn) -> usize {
-        self.0.partition_point(|(other, _)| *other < turn)
+    /// Returns the number of waiters that arrived before `arrival`.
+    pub(crate) fn before(&self, arrival: Arrival) -> usize {
+        self.0.partition_point(|(other, _)| *other < arrival)
     }
 
     /// Returns whether `ticket` is the head of the queue.
@@ -45,16 +45,16 @@ impl Waiters {
             .is_some_and(|(_, head)| Arc::ptr_eq(head, ticket))
     }
 
-    /// Removes the waiter that joined with `turn`, and wakes the next head if it was the head.
+    /// Removes the waiter that joined with `arrival`, and wakes the next head if it was the head.
     ///
     /// Its place is found by its arrival: a search from the front blocks the key when a long queue
     /// ends.
-    pub(crate) fn leave(&mut self, turn: Turn, ticket: &Ticket) {
-        let first = self.0.partition_point(|(other, _)| *other < turn);
+    pub(crate) fn leave(&mut self, arrival: Arrival, ticket: &Ticket) {
+        let first = self.0.partition_point(|(other, _)| *other < arrival);
         let mut same = self
             .0
             .range(first..)
-            .take_while(|(other, _)| *other == turn);
+            .take_while(|(other, _)| *other == arrival);
         let Some(at) = same.position(|(_, other)| Arc::ptr_eq(other, ticket)) else {
             return;
         };

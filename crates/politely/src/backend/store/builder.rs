@@ -19,7 +19,7 @@ impl Builder {
         StoreBuilder {
             builder: self,
             engine,
-            away: Away::Closed,
+            unavailable: Unavailable::Closed,
         }
     }
 }
@@ -29,7 +29,7 @@ impl Builder {
 pub struct StoreBuilder {
     builder: Builder,
     engine: Arc<dyn Engine>,
-    away: Away,
+    unavailable: Unavailable,
 }
 
 /// Why a limiter over an engine cannot be built.
@@ -47,7 +47,7 @@ pub enum StoreError {
 
 /// The behavior of a process while the engine is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Away {
+pub enum Unavailable {
     /// No permit is granted. Permits already granted expire.
     #[default]
     Closed,
@@ -57,10 +57,10 @@ pub enum Away {
 }
 
 impl StoreBuilder {
-    /// Sets what to do while the engine is unavailable. Default: [`Away::Closed`].
+    /// Sets what to do while the engine is unavailable. Default: [`Unavailable::Closed`].
     #[must_use]
-    pub const fn when_away(mut self, away: Away) -> Self {
-        self.away = away;
+    pub const fn when_unavailable(mut self, unavailable: Unavailable) -> Self {
+        self.unavailable = unavailable;
         self
     }
 
@@ -86,7 +86,7 @@ impl StoreBuilder {
             clock.clone(),
             capacity.max(1),
             seed,
-            self.away,
+            self.unavailable,
         );
         driver::start(&store.0, self.engine).map_err(|why| StoreError::Thread(why.to_string()))?;
         let limiter = Limiter::new(Backend::Store(store), clock);
@@ -100,7 +100,7 @@ impl fmt::Debug for StoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreBuilder")
             .field("builder", &self.builder)
-            .field("away", &self.away)
+            .field("unavailable", &self.unavailable)
             .finish_non_exhaustive()
     }
 }

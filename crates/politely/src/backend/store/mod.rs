@@ -33,7 +33,7 @@
 //!   the background from half its length on. Once it returns `None`, the request must be aborted.
 //!
 //! While the engine is unavailable, no permit is granted and permits already granted expire, unless
-//! [`Away::Share`] was chosen. `docs/explanation/fleet.md` lists the promises.
+//! [`Unavailable::Share`] was chosen. `docs/explanation/fleet.md` lists the promises.
 //!
 //! The protocol is the crate `politely-store`, which does no I/O. This module connects it to the
 //! limiter and to a runtime:
@@ -70,12 +70,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::host::{Ask, CrawlDelay, HORIZON, Host, Wait};
+use politely_core::host::{AcquireRequest, CrawlDelay, HORIZON, Host, Wait};
 use politely_core::key::Key;
 use politely_store::{Event, Grant, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::locks::LockChanges;
@@ -83,7 +83,7 @@ use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
 
-pub use self::builder::{Away, StoreBuilder, StoreError};
+pub use self::builder::{StoreBuilder, StoreError, Unavailable};
 
 use self::confirm::Refresh;
 use self::permit_guard::StoreGuard;
@@ -128,12 +128,18 @@ enum Refused {
 }
 
 impl Store {
-    fn new(config: Arc<Config>, clock: Clock, capacity: usize, seed: u64, away: Away) -> Self {
+    fn new(
+        config: Arc<Config>,
+        clock: Clock,
+        capacity: usize,
+        seed: u64,
+        unavailable: Unavailable,
+    ) -> Self {
         // The node id must differ between processes, even if the seed makes jitter repeatable.
         let drawn =
             foldhash::fast::RandomState::default().hash_one((std::process::id(), clock.now()));
         let id = (drawn >> 32) as u32 ^ drawn as u32;
-        Self::with_id(NodeId(id), config, clock, capacity, seed, away)
+        Self::with_id(NodeId(id), config, clock, capacity, seed, unavailable)
     }
 
     fn with_id(
@@ -142,7 +148,7 @@ impl Store {
         clock: Clock,
         capacity: usize,
         seed: u64,
-        away: Away,
+        unavailable: Unavailable,
     ) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
@@ -151,7 +157,7 @@ impl Store {
                     seed,
                     config,
                     keys_max: capacity,
-                    shares_when_unavailable: away == Away::Share,
+                    shares_when_unavailable: unavailable == Unavailable::Share,
                 }),
                 callers: HashMap::default(),
                 closed: false,
@@ -169,7 +175,12 @@ impl Store {
     }
 
     /// Tries once and returns the permit or the first refusal.
-    async fn try_once(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
+    async fn try_once(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         let inner = &self.0;
         let ask = if keys.len() == 1 { ask } else { alone(ask) };
         let mut guard: Option<StoreGuard> = None;
@@ -180,7 +191,7 @@ impl Store {
                 at,
                 index,
             };
-            match inner.ask(key, of_key(&ask, index), turn, true).await {
+            match inner.ask(key, of_key(&ask, index), arrival, true).await {
                 Ok(grant) => match &mut guard {
                     None => guard = Some(StoreGuard::new(inner, key, &grant)),
                     Some(guard) => guard.add(key, &grant),
@@ -223,16 +234,16 @@ impl Inner {
     async fn acquire(
         self: &Arc<Self>,
         keys: &[Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
         let began = self.clock.now();
         let guard = match keys {
             [] => return Err(AcquireError::NoKey),
-            [key] => self.acquire_one(key, ask, turn).await?,
+            [key] => self.acquire_one(key, ask, arrival).await?,
             keys => {
                 let keys: Vec<&Key> = distinct(keys).map(|(_, key)| key).collect();
-                self.acquire_all(&keys, alone(ask), turn).await?
+                self.acquire_all(&keys, alone(ask), arrival).await?
             }
         };
         if !guard.has_waited() {
@@ -249,15 +260,15 @@ impl Inner {
     async fn acquire_one(
         self: &Arc<Self>,
         key: &Key,
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
-        let asked = Ask {
+        let asked = AcquireRequest {
             horizon: ask.horizon.max(HORIZON),
             ..ask.clone()
         };
         loop {
-            let grant = match self.ask(key, asked.clone(), turn, false).await {
+            let grant = match self.ask(key, asked.clone(), arrival, false).await {
                 Ok(grant) => grant,
                 Err(Refused::Wait(wait)) => {
                     let rest = wait.at.since(self.clock.now());
@@ -282,8 +293,8 @@ impl Inner {
     async fn acquire_all(
         self: &Arc<Self>,
         keys: &[&Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Result<StoreGuard, AcquireError> {
         let mut first = 0;
         'again: loop {
@@ -292,7 +303,7 @@ impl Inner {
             for index in std::iter::once(first).chain(others) {
                 let key = keys[index];
                 let ask = of_key(&ask, index);
-                match self.ask(key, ask, turn, guard.is_some()).await {
+                match self.ask(key, ask, arrival, guard.is_some()).await {
                     Ok(grant) => match &mut guard {
                         None => guard = Some(StoreGuard::new(self, key, &grant)),
                         Some(guard) => guard.add(key, &grant),
@@ -330,8 +341,8 @@ impl Inner {
     async fn ask(
         self: &Arc<Self>,
         key: &Key,
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
         once: bool,
     ) -> Result<Grant, Refused> {
         let (sender, reply) = oneshot::channel();
@@ -341,12 +352,12 @@ impl Inner {
                 return Err(Refused::Closed);
             }
             let now = self.clock.now();
-            let ticket = state.node.acquire(key, turn, ask, once, now);
+            let ticket = state.node.acquire(key, arrival, ask, once, now);
             state.callers.insert(ticket, sender);
             let waiting = Waiting {
                 inner: self,
                 key,
-                turn,
+                arrival,
                 ticket,
                 reply,
                 has_reply: false,

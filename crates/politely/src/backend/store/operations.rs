@@ -8,7 +8,7 @@ use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{
-    Ask, CrawlDelay, Explanation, Host, KeyRule, OperatorNumbers, never_fits,
+    AcquireRequest, CrawlDelay, Explanation, Host, KeyRule, OperatorNumbers, never_fits,
 };
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
@@ -18,7 +18,7 @@ use super::Store;
 use super::permit_guard::StoreGuard;
 use super::prefetch::StorePrefetches;
 use crate::backend::local::registry::Full;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::{Later, Operations, first_that_never_fits};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
@@ -37,18 +37,23 @@ impl Operations for Store {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
             if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {
                 return Err(AcquireError::NeverFits(key, limit));
             }
-            Ok(self.0.acquire(keys, ask, turn).await?.into_permit())
+            Ok(self.0.acquire(keys, ask, arrival).await?.into_permit())
         })
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
+    fn try_acquire(
+        &self,
+        keys: &[Key],
+        ask: AcquireRequest,
+        _arrival: Arrival,
+    ) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let found = StorePrefetches::take_or_start(&self.0, keys, ask);
         found
@@ -64,10 +69,10 @@ impl Operations for Store {
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
-        ask: Ask,
-        turn: Turn,
+        ask: AcquireRequest,
+        arrival: Arrival,
     ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(self.try_once(keys, ask, turn))
+        Box::pin(self.try_once(keys, ask, arrival))
     }
 
     fn adopt<'a>(
@@ -115,7 +120,7 @@ impl Operations for Store {
         Ok(self.0.state.lock().node.with_host(key, limits).flatten())
     }
 
-    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+    fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
         let mut state = self.0.state.lock();
         let config = state.node.config();
         let of_host = |host: &mut Host| host.never_fits(ask, &config);
@@ -212,7 +217,7 @@ impl Operations for Store {
     fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize)) {
         for key in self.keys() {
             if let Some(explained) = self.explain(&key) {
-                visit(&key, &explained, self.position(&key, Turn::LAST));
+                visit(&key, &explained, self.position(&key, Arrival::LAST));
             }
         }
     }
@@ -225,8 +230,8 @@ impl Operations for Store {
         self.0.state.lock().node.drop_idle(may_go);
     }
 
-    fn position(&self, key: &Key, turn: Turn) -> usize {
-        self.0.state.lock().node.position(key, turn)
+    fn position(&self, key: &Key, arrival: Arrival) -> usize {
+        self.0.state.lock().node.position(key, arrival)
     }
 
     fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
@@ -295,7 +300,7 @@ impl Operations for Store {
         })
     }
 
-    fn settled(&self, patience: Duration) -> Later<'_, bool> {
+    fn flush(&self, patience: Duration) -> Later<'_, bool> {
         let now = self.0.clock.now();
         self.0.state.lock().node.flush(now);
         self.0.wake.notify_one();
@@ -310,7 +315,7 @@ impl Operations for Store {
         Box::pin(self.read_now(key, patience))
     }
 
-    fn greet(&self) -> Later<'_, Result<(), String>> {
+    fn ping(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
             let began = self.0.clock.now();
             loop {
@@ -331,7 +336,7 @@ impl Operations for Store {
         })
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn last_error(&self) -> Option<String> {
         self.0.last_error()
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::budget::UnitCosts;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Directions};
+use politely_core::host::{AcquireRequest, Directions};
 use politely_core::key::Key;
 use politely_core::signal::Report;
 use politely_store::{Event, Grant, HeldLease, renewed_after};
@@ -57,7 +57,12 @@ impl StoreGuard {
         Self {
             inner: Arc::clone(inner),
             parts: parts.into(),
-            departure: Departure::new(inner.clock.now(), f64::INFINITY, 1, Ask::default().unused()),
+            departure: Departure::new(
+                inner.clock.now(),
+                f64::INFINITY,
+                1,
+                AcquireRequest::default().unused(),
+            ),
             lasts,
             valid_until: Timestamp::NEVER,
             unseen: None,
@@ -153,7 +158,7 @@ impl PermitGuard for StoreGuard {
         directions
     }
 
-    fn heard(&mut self, report: &Report) -> Directions {
+    fn report_head(&mut self, report: &Report) -> Directions {
         self.body = Some(0);
         self.teach(report, true)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_core::gate::HoldReason;
-use politely_core::host::{Ask, Reason};
+use politely_core::host::{AcquireRequest, Reason};
 use politely_core::key::Key;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::Inner;
 use super::permit_guard::StoreGuard;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 use crate::backend::prefetch::{self, AGAIN, Found, KeySet, Prefetched, Prefetches};
 use crate::error::{AcquireError, RefusalReason};
 
@@ -52,7 +52,7 @@ impl StorePrefetches {
     pub(super) fn take_or_start(
         inner: &Arc<Inner>,
         keys: &[Key],
-        ask: Ask,
+        ask: AcquireRequest,
     ) -> Result<StoreGuard, (RefusalReason, Timestamp)> {
         let now = inner.clock.now();
         let mut state = inner.prefetches.state.lock();
@@ -117,9 +117,9 @@ impl StorePrefetches {
     }
 }
 
-async fn acquire(inner: Weak<Inner>, keys: KeySet, ask: Ask) {
+async fn acquire(inner: Weak<Inner>, keys: KeySet, ask: AcquireRequest) {
     let Some(inner) = inner.upgrade() else { return };
-    let turn = Turn::from_micros(inner.clock.now().as_micros());
-    let result = inner.acquire(&keys, ask, turn).await;
+    let arrival = Arrival::from_micros(inner.clock.now().as_micros());
+    let result = inner.acquire(&keys, ask, arrival).await;
     inner.prefetches.finish(&keys, inner.clock.now(), result);
 }

@@ -8,13 +8,13 @@ use politely_store::{Grant, Ticket};
 use tokio::sync::oneshot;
 
 use super::Inner;
-use crate::backend::local::waiters::Turn;
+use crate::backend::local::waiters::Arrival;
 
 /// A caller in a key's queue, which it leaves when this is dropped.
 pub(super) struct Waiting<'a> {
     pub(super) inner: &'a Arc<Inner>,
     pub(super) key: &'a Key,
-    pub(super) turn: Turn,
+    pub(super) arrival: Arrival,
     pub(super) ticket: Ticket,
     pub(super) reply: oneshot::Receiver<Result<Grant, Wait>>,
     pub(super) has_reply: bool,
@@ -27,7 +27,7 @@ impl Drop for Waiting<'_> {
         }
         let mut state = self.inner.state.lock();
         if state.callers.remove(&self.ticket).is_some() {
-            state.node.cancel(self.key, self.turn, self.ticket);
+            state.node.cancel(self.key, self.arrival, self.ticket);
         }
         drop(state);
         if let Ok(Ok(grant)) = self.reply.try_recv() {

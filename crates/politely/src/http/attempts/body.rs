@@ -164,7 +164,7 @@ mod tests {
         let limiter = Limiter::builder().build().unwrap();
         let key = Key::host("a.example").unwrap();
         let permit = limiter.acquire(&key).await.unwrap();
-        let (_, slot) = permit.heard(&Report::of(Signal::Ok));
+        let (_, slot) = permit.report_head(&Report::of(Signal::Ok));
         let in_flight = || limiter.explain(&key).unwrap().in_flight.0;
         let body = peeked.holding(slot);
         assert_eq!(body.size_hint().exact(), Some(5));
@@ -179,7 +179,7 @@ mod tests {
         let limiter = Limiter::builder().build().unwrap();
         let key = Key::host("a.example").unwrap();
         let permit = limiter.acquire(&key).await.unwrap();
-        let (_, slot) = permit.heard(&Report::of(Signal::Ok));
+        let (_, slot) = permit.report_head(&Report::of(Signal::Ok));
         drop(Peeked::new(Full::new(Bytes::from_static(b"hello"))).holding(slot));
         let tally = limiter.explain(&key).unwrap().tally;
         assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
@@ -190,7 +190,7 @@ mod tests {
         let limiter = Limiter::builder().build().unwrap();
         let key = Key::host("a.example").unwrap();
         let permit = limiter.acquire(&key).await.unwrap();
-        let (_, slot) = permit.heard(&Report::of(Signal::Ok));
+        let (_, slot) = permit.report_head(&Report::of(Signal::Ok));
         let body: PacedBody<http_body_util::Empty<Bytes>> =
             Peeked::new(http_body_util::Empty::new()).holding(slot);
         assert_eq!(limiter.explain(&key).unwrap().in_flight.0, 0);

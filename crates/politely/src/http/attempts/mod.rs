@@ -397,7 +397,7 @@ impl Attempts {
         let mut report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
         report.resource = resource;
         let held = ruled.judge(&outcome, &mut report);
-        let (directions, slot): (_, Slot) = permit.heard(&report);
+        let (directions, slot): (_, Slot) = permit.report_head(&report);
         if let Some(length) = held {
             // If there is no room for the key, it has no request to hold.
             let _ = self.limiter.hold(key, length, HoldReason::Operator);

@@ -20,7 +20,7 @@
 //! `poll_ready` is called before there is a request, so a limiter that waits there cannot know the
 //! host. A slow host would stop all others. (For that reason tower's own `RateLimit` has one limit
 //! for all.) This layer is therefore ready at once and waits in the call's future, in the queue of
-//! the request's keys. The length of the queue ([`crate::Builder::line_max`]) bounds memory, not
+//! the request's keys. The length of the queue ([`crate::Builder::queue_max`]) bounds memory, not
 //! readiness: a full queue is an error at once.
 //!
 //! The inner service is polled for readiness after the permit was granted, so a request that waits

@@ -147,7 +147,7 @@ impl Api {
         units: Vec<DoneUnit>,
     ) -> Result<Vec<DoneAnswer>, Wrong> {
         let frontier = self.frontier()?;
-        if let Some(why) = frontier.trouble() {
+        if let Some(why) = frontier.last_error() {
             return Err(Wrong::busy(&why));
         }
         let client = caller.worker(client);

@@ -121,7 +121,7 @@ fn late() -> EngineError {
 }
 
 fn away(why: &EngineError) -> NotSet {
-    NotSet::Unkept(format!("the engine is away: {why}"))
+    NotSet::Unkept(format!("the engine is unavailable: {why}"))
 }
 
 fn busy() -> NotSet {

@@ -93,9 +93,9 @@ impl Coordinator {
                 })
             }
             Claimed::Twice { fencing } => Err(SessionError::Twice(key, fencing)),
-            Claimed::LineFull => {
+            Claimed::QueueFull => {
                 self.forget_claim(id, &key);
-                Err(SessionError::LineFull(key))
+                Err(SessionError::QueueFull(key))
             }
             Claimed::Ended => {
                 self.forget_claim(id, &key);

@@ -89,7 +89,7 @@ pub(crate) enum SessionError {
     /// The session does not hold the key under the given fencing number.
     Stale(Key, u64, Option<u64>),
     /// The key's queue is full.
-    LineFull(Key),
+    QueueFull(Key),
     /// The client, or the coordinator, is at a cap.
     Capped(String),
     /// The change could not be kept or confirmed.
@@ -408,7 +408,7 @@ impl Coordinator {
 
     async fn end_if_over(&self, id: SessionId) {
         if self.0.session_cells.get().is_some() && self.load_session(id).await.is_err() {
-            // The engine is away. The claims end by themselves.
+            // The engine is unavailable. The claims end by themselves.
             return;
         }
         let now = self.0.limiter.lock_time();

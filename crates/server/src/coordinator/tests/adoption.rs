@@ -2,7 +2,7 @@
 //! the engine's thread has its own clock.
 
 use politely::cells::Memory;
-use politely::store::Away;
+use politely::store::Unavailable;
 
 use super::*;
 
@@ -15,7 +15,13 @@ fn two(config: &Config) -> [Coordinator; 2] {
             config: config.clone(),
             ..Settings::default()
         };
-        Coordinator::shared(settings, Arc::new(engine.clone()), Away::Closed, None).unwrap()
+        Coordinator::shared(
+            settings,
+            Arc::new(engine.clone()),
+            Unavailable::Closed,
+            None,
+        )
+        .unwrap()
     })
 }
 
@@ -39,7 +45,7 @@ impl Coordinator {
 
     /// Returns the counts of a key: granted, reported, cancelled, expired, in flight.
     async fn books(&self, key: &str) -> (u64, u64, u64, u64, u32) {
-        assert!(self.limiter().settled(WAIT).await);
+        assert!(self.limiter().flush(WAIT).await);
         let explained = self.limiter().explain(&Key::parse(key).unwrap()).unwrap();
         let tally = explained.tally;
         let (granted, reported) = (tally.granted, tally.reported);
@@ -87,7 +93,7 @@ async fn a_refusal_holds_the_key_however_late_it_comes() {
         .await
         .granted();
     one.tell(&one.worker("w"), &told(&grant));
-    assert!(one.limiter().settled(WAIT).await);
+    assert!(one.limiter().flush(WAIT).await);
     let answer = other
         .adopt_and_tell(&other.worker("w"), &refusal(&grant, "30"))
         .await;

@@ -90,12 +90,12 @@ async fn while_the_disk_refuses_changes_are_refused_and_holds_are_marked() {
         .await;
     let grant = grant.granted();
     coordinator.patch_key(&key, &rate(5.0)).await.unwrap();
-    assert_eq!(coordinator.trouble(), None);
+    assert_eq!(coordinator.last_error(), None);
 
     moods.full.store(true, SeqCst);
     let first = coordinator.patch_key(&key, &rate(6.0)).await;
     assert!(matches!(first, Err(NotSet::Unkept(_))), "{first:?}");
-    let why = coordinator.trouble().unwrap();
+    let why = coordinator.last_error().unwrap();
     assert!(why.contains("politely.redb"), "{why}");
     let second = coordinator.patch_key(&key, &rate(7.0)).await;
     assert!(matches!(second, Err(NotSet::Refused(_))), "{second:?}");
@@ -112,7 +112,7 @@ async fn while_the_disk_refuses_changes_are_refused_and_holds_are_marked() {
     assert_eq!(coordinator.see_to(aftermath).await, [0]);
 
     moods.full.store(false, SeqCst);
-    while coordinator.trouble().is_some() {
+    while coordinator.last_error().is_some() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     coordinator.patch_key(&key, &rate(8.0)).await.unwrap();
@@ -134,13 +134,13 @@ async fn a_dead_part_is_told_and_nothing_is_acknowledged() {
 
     // A background task that ends is reported as well.
     let coordinator = Coordinator::new(settings()).unwrap();
-    assert_eq!(coordinator.trouble(), None);
+    assert_eq!(coordinator.last_error(), None);
     let mut tasks = tokio::task::JoinSet::new();
     coordinator.supervise(&mut tasks, "is under test", |_| async {
         std::future::ready(()).await;
     });
     tasks.join_next().await.unwrap().unwrap();
-    let why = coordinator.trouble().unwrap();
+    let why = coordinator.last_error().unwrap();
     assert!(
         why.contains("the task that is under test has ended"),
         "{why}"

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
-use politely::store::Away;
+use politely::store::Unavailable;
 use politely_api::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
 use super::super::config_cell::ConfigCell;
@@ -96,9 +96,10 @@ impl Town {
             keeps: Arc::clone(&self.keeps),
         };
         let config = Arc::new(self.memory.clone());
-        let coordinator = Coordinator::shared(settings, Arc::new(engine), Away::Closed, None);
+        let coordinator =
+            Coordinator::shared(settings, Arc::new(engine), Unavailable::Closed, None);
         let coordinator = coordinator.unwrap().share_config(config);
-        coordinator.limiter().greet().await.unwrap();
+        coordinator.limiter().ping().await.unwrap();
         coordinator.refresh_config().await.unwrap();
         coordinator
     }
@@ -154,7 +155,7 @@ async fn a_change_that_the_engine_does_not_take_is_not_acknowledged() {
     let set = one.patch_key(&key(), &patch(5.0, None)).await;
     assert!(matches!(set, Err(NotSet::Unkept(_))), "{set:?}");
     town.is_shut.store(false, SeqCst);
-    while one.trouble().is_some() {
+    while one.last_error().is_some() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     // The repeated change is kept.
@@ -285,11 +286,11 @@ async fn an_engine_that_lost_the_configuration_gets_it_back() {
 async fn the_end_of_the_engines_thread_is_told() {
     let town = Town::new();
     let one = town.coordinator().await;
-    assert_eq!(one.trouble(), None);
+    assert_eq!(one.last_error(), None);
     town.is_broken.store(true, SeqCst);
     let set = one.patch_key(&key(), &patch(5.0, None)).await;
     assert!(matches!(set, Err(NotSet::Unkept(_))), "{set:?}");
-    let why = one.trouble().unwrap();
+    let why = one.last_error().unwrap();
     assert!(why.contains("has ended; restart"), "{why}");
     let again = one.patch_key(&key(), &patch(6.0, None)).await;
     assert!(matches!(again, Err(NotSet::Refused(_))), "{again:?}");

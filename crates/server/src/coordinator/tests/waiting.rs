@@ -113,11 +113,11 @@ async fn priority_goes_first_and_nobody_starves() {
     assert_eq!(order, ["high", "new", "old", "low"]);
     // A step of priority is worth ten seconds, so an item that waited eleven seconds longer goes
     // first.
-    let (early, late) = (coordinator.limiter().turn(), {
+    let (early, late) = (coordinator.limiter().arrival(), {
         tokio::time::sleep(Duration::from_secs(11)).await;
         coordinator
             .limiter()
-            .turn()
+            .arrival()
             .earlier(Duration::from_secs(10))
     });
     assert!(early < late);

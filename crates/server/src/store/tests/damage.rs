@@ -154,7 +154,7 @@ async fn a_database_that_is_replaced_meanwhile_takes_no_writes() {
         let kept = store.keep_now(vec![("a".into(), state(number))]).await;
         let said = kept.unwrap_err().to_string();
         assert!(said.contains("emptied or replaced"), "{said}");
-        assert!(store.trouble().is_some());
+        assert!(store.last_error().is_some());
     }
     drop(store);
     refused(dir.path());

@@ -136,11 +136,11 @@ async fn a_full_disk_is_told_and_survived() {
 async fn trouble_lasts_as_long_as_the_disk_refuses() {
     let dir = tempdir().unwrap();
     let (store, moods) = store(dir.path());
-    assert_eq!(store.trouble(), None);
+    assert_eq!(store.last_error(), None);
     moods.full.store(true, SeqCst);
     let kept = store.keep_now(vec![("a".into(), state(1))]).await;
     assert!(kept.is_err());
-    let why = store.trouble().unwrap();
+    let why = store.last_error().unwrap();
     assert!(
         why.contains("politely.redb") && why.contains("no room"),
         "{why}"
@@ -148,7 +148,7 @@ async fn trouble_lasts_as_long_as_the_disk_refuses() {
     assert!(store.is_failing());
     moods.full.store(false, SeqCst);
     // The store repeats the write without a call.
-    while store.trouble().is_some() {
+    while store.last_error().is_some() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(!store.is_failing());
@@ -164,10 +164,10 @@ async fn a_panic_of_the_database_is_an_error_of_one_write() {
     let said = kept.unwrap_err().to_string();
     assert!(said.contains("a test breaks the disk"), "{said}");
     assert_eq!(said.lines().count(), 1);
-    assert!(store.trouble().is_some());
+    assert!(store.last_error().is_some());
     moods.broken.store(false, SeqCst);
     store.keep_now(vec![("a".into(), state(3))]).await.unwrap();
-    assert_eq!(store.trouble(), None);
+    assert_eq!(store.last_error(), None);
     assert_eq!(states(&store), [("a".to_owned(), 3)].into());
 }
 
@@ -176,7 +176,7 @@ async fn a_dead_thread_is_trouble_for_good() {
     let dir = tempdir().unwrap();
     let (store, _) = store(dir.path());
     store.kill_thread();
-    let why = store.trouble().unwrap();
+    let why = store.last_error().unwrap();
     assert!(why.contains("restart the coordinator"), "{why}");
     let kept = store.keep_now(vec![("a".into(), state(1))]).await;
     assert!(matches!(kept, Err(KeepError::Closed)));

@@ -270,8 +270,8 @@ impl Session {
                     )
                 }
                 RefusedCode::Full => no(AcquireError::Full, RefusalReason::Full, AGAIN),
-                RefusedCode::LineFull => {
-                    no(AcquireError::LineFull(key), RefusalReason::Asked, AGAIN)
+                RefusedCode::QueueFull => {
+                    no(AcquireError::QueueFull(key), RefusalReason::Asked, AGAIN)
                 }
                 // The permit of this idempotency key is gone, or the coordinator is shutting down.
                 // A new key is sent a little later.

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use politely_api::wire::{KeyPatch, Told};
-use politely_core::host::{Ask, CrawlDelay, Directions};
+use politely_core::host::{AcquireRequest, CrawlDelay, Directions};
 use politely_core::key::Key;
 use politely_core::signal::Report;
 use politely_core::{Rng, Timestamp};
@@ -161,14 +161,14 @@ impl Session {
     pub(super) fn acquire(
         &mut self,
         keys: &[Key],
-        ask: Ask,
+        ask: AcquireRequest,
         sender: ReplySender,
     ) -> Result<(), AcquireError> {
         if self.closed {
             return Err(AcquireError::Closed);
         }
         if self.lines.len() >= WAITING_MAX {
-            return Err(AcquireError::LineFull(keys[0].clone()));
+            return Err(AcquireError::QueueFull(keys[0].clone()));
         }
         self.lines
             .join(KeySet::from(keys), ask, Receiver::Caller(sender));
@@ -179,7 +179,7 @@ impl Session {
     pub(super) fn try_acquire(
         &mut self,
         keys: &[Key],
-        ask: Ask,
+        ask: AcquireRequest,
         now: Timestamp,
     ) -> Result<Granted, (RefusalReason, Timestamp)> {
         if self.closed {

@@ -5,7 +5,7 @@ use politely_api::wire::{
     Answer, Exchange, Exchanged, Grant, Item, KeyPatch, RefusedCode, Renewed, RenewedPermit, Want,
 };
 use politely_core::Timestamp;
-use politely_core::host::{Ask, CrawlDelay};
+use politely_core::host::{AcquireRequest, CrawlDelay};
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 use tokio::sync::oneshot;
@@ -35,7 +35,7 @@ type Comes = oneshot::Receiver<Result<super::super::permit_guard::CoordinatorGua
 fn ask(session: &mut Session, host: usize) -> Comes {
     let (answer, comes) = oneshot::channel();
     session
-        .acquire(&[key(host)], Ask::default(), answer)
+        .acquire(&[key(host)], AcquireRequest::default(), answer)
         .unwrap();
     comes
 }
@@ -269,7 +269,7 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
             AcquireError::Parked(key(0), Duration::from_secs(7)),
         ),
         (RefusedCode::Full, AcquireError::Full),
-        (RefusedCode::LineFull, AcquireError::LineFull(key(0))),
+        (RefusedCode::QueueFull, AcquireError::QueueFull(key(0))),
     ];
     for (said, heard) in cases {
         let mut session = session();
@@ -302,7 +302,7 @@ fn a_wrong_token_is_an_error_of_try_acquire_and_of_settled() {
     let keys = [key(0)];
     let refused = |session: &mut Session, now| {
         session
-            .try_acquire(&keys, Ask::default(), now)
+            .try_acquire(&keys, AcquireRequest::default(), now)
             .unwrap_err()
             .0
     };
@@ -326,7 +326,7 @@ fn a_refused_try_starts_a_prefetch_whose_permit_is_kept_until_it_expires() {
     let keys = [key(0)];
     let refused = |session: &mut Session, now| {
         session
-            .try_acquire(&keys, Ask::default(), now)
+            .try_acquire(&keys, AcquireRequest::default(), now)
             .unwrap_err()
             .0
     };
@@ -337,7 +337,7 @@ fn a_refused_try_starts_a_prefetch_whose_permit_is_kept_until_it_expires() {
     session.answered(sent, says(vec![granted(0, "a")]), after(10));
     assert_eq!(session.take_ready(), keys);
     let permit = session
-        .try_acquire(&keys, Ask::default(), after(20))
+        .try_acquire(&keys, AcquireRequest::default(), after(20))
         .unwrap();
     assert_eq!(permit.permit, "a");
     // The next permit comes, and no call takes it.
@@ -364,7 +364,7 @@ fn a_refused_try_starts_a_prefetch_whose_permit_is_kept_until_it_expires() {
 fn a_prefetch_that_no_call_asks_for_again_is_dropped() {
     let mut session = session();
     let keys = [key(0)];
-    _ = session.try_acquire(&keys, Ask::default(), START);
+    _ = session.try_acquire(&keys, AcquireRequest::default(), START);
     let sent = call(&mut session, START).unwrap();
     // Its call is still held open. Then the call ends without a permit.
     assert!(call(&mut session, after(6_000)).is_err());
@@ -377,7 +377,7 @@ fn a_prefetch_that_no_call_asks_for_again_is_dropped() {
 fn a_parked_key_is_the_refusal_of_try_acquire() {
     let mut session = session();
     let keys = [key(0)];
-    _ = session.try_acquire(&keys, Ask::default(), START);
+    _ = session.try_acquire(&keys, AcquireRequest::default(), START);
     let sent = call(&mut session, START).unwrap();
     let parked = Answer::Refused {
         item: 0,
@@ -387,7 +387,7 @@ fn a_parked_key_is_the_refusal_of_try_acquire() {
     };
     session.answered(sent, says(vec![parked]), START);
     let (reason, at) = session
-        .try_acquire(&keys, Ask::default(), after(1))
+        .try_acquire(&keys, AcquireRequest::default(), after(1))
         .unwrap_err();
     assert_eq!(
         (reason.to_string().as_str(), at),

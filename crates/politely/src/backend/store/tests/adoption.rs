@@ -10,7 +10,7 @@ use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
 use super::{Leaving, key, memory, ok, process, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
 use politely_store::Memory;
@@ -44,7 +44,7 @@ async fn it_is_reported_by_another_and_counts_once() {
     assert!(adopted.renew().is_some());
     assert!(!adopted.report(&ok()).late);
     other.acquire(&key()).await.unwrap().report(&ok());
-    assert!(other.settled(SOON).await);
+    assert!(other.flush(SOON).await);
     let books = other.explain(&key()).unwrap().tally;
     assert_eq!((books.granted, books.reported, books.expired), (2, 2, 0));
     assert_eq!((other.stats().granted, other.stats().reported), (2, 2));
@@ -55,7 +55,7 @@ async fn it_is_reported_by_another_and_counts_once() {
     let mut refused = Report::of(Signal::RateLimited);
     refused.retry_after = Some(Duration::from_mins(1));
     assert!(again.report(&refused).late);
-    assert!(one.settled(SOON).await);
+    assert!(one.flush(SOON).await);
     let explained = one.explain(&key()).unwrap();
     assert_eq!(explained.tally.reported, 2);
     assert!(
@@ -75,11 +75,11 @@ async fn all_its_keys_are_freed_and_only_when_it_ends() {
         let ended = tokio::time::timeout(Duration::ZERO, adopting).await;
         assert!(ended.is_err());
     }
-    assert!(other.settled(SOON).await);
+    assert!(other.flush(SOON).await);
     let in_flight = |key| other.explain(key).unwrap().in_flight.0;
     assert_eq!(keys.each_ref().map(in_flight), [1, 1]);
     drop(other.adopt(&leases, SOON).await);
-    assert!(other.settled(SOON).await);
+    assert!(other.flush(SOON).await);
     for key in &keys {
         let explained = other.explain(key).unwrap();
         assert_eq!((explained.in_flight.0, explained.tally.cancelled), (0, 1));
@@ -97,7 +97,7 @@ async fn it_lasts_as_long_as_somebody_renews_it() {
         assert!(adopted.renew().is_some());
     }
     assert!(!adopted.report(&ok()).late);
-    assert!(other.settled(SOON).await);
+    assert!(other.flush(SOON).await);
     let books = other.explain(&key()).unwrap().tally;
     assert_eq!((books.reported, books.expired), (1, 0));
 }
@@ -114,12 +114,16 @@ async fn what_is_said_of_it_while_the_engine_is_away_is_written_when_it_is_back(
         hangs: false,
         looks: Arc::default(),
     };
-    let other = started(Arc::new(engine), Config::fixed(1_000.0, 4.0), Away::Closed);
+    let other = started(
+        Arc::new(engine),
+        Config::fixed(1_000.0, 4.0),
+        Unavailable::Closed,
+    );
     let adopted = other.adopt(&leases, SOON).await.unwrap().unwrap();
     assert!(adopted.renew().is_some());
     adopted.report(&ok());
     away.store(false, Ordering::Relaxed);
-    assert!(other.settled(Duration::from_secs(10)).await);
+    assert!(other.flush(Duration::from_secs(10)).await);
     let books = other.explain(&key()).unwrap().tally;
     assert_eq!((books.granted, books.reported), (1, 1));
 }

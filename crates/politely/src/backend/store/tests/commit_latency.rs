@@ -7,7 +7,7 @@ use politely_core::config::Config;
 use politely_store::testing::CROWD;
 
 use super::{held, key, memory, ok, overwrite, process, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::sync::sleep;
 use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 
@@ -58,11 +58,11 @@ async fn somebody_else_writes(memory: &Memory) {
 async fn a_commit_takes_as_long_as_all_its_attempts() {
     let memory = memory();
     let engine = Arc::new(Slow(memory.clone()));
-    let limiter = started(engine, Config::fixed(1.0, 1.0), Away::Closed);
+    let limiter = started(engine, Config::fixed(1.0, 1.0), Unavailable::Closed);
     sleep(Duration::from_secs(5)).await;
     for took in [WRITE, 2 * WRITE] {
         limiter.acquire(&key()).await.unwrap().report(&ok());
-        assert!(limiter.settled(Duration::from_secs(1)).await);
+        assert!(limiter.flush(Duration::from_secs(1)).await);
         let commits = limiter.commits().unwrap();
         assert_eq!((commits.took_p50, commits.took_p99), (WRITE, took));
         // The next attempt conflicts with it.

@@ -9,14 +9,14 @@ use politely_core::config::Config;
 use politely_core::control::LawConfig;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{
-    Ask, CrawlDelay, Decision, Directions, Grant, Host, OperatorNumbers, Reason, Unused,
+    AcquireRequest, CrawlDelay, Decision, Directions, Grant, Host, OperatorNumbers, Reason, Unused,
 };
 use politely_core::signal::{Report, Signal};
 use politely_store::NodeId;
 use proptest::prelude::*;
 
 use super::{Store, driven, key, memory};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
@@ -30,7 +30,7 @@ const SEED: u64 = 7;
 enum Step {
     /// The number of ticks.
     Wait(u64),
-    Ask {
+    AcquireRequest {
         slots: u16,
         cost: u16,
         bytes: u64,
@@ -69,7 +69,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (0_u64..400).prop_map(Step::Wait),
         6 => (1_u16..4, 1_u16..3, 0_u64..2_000, 0_u64..3_000).prop_map(
-            |(slots, cost, bytes, ahead_ms)| Step::Ask { slots, cost, bytes, ahead_ms }
+            |(slots, cost, bytes, ahead_ms)| Step::AcquireRequest { slots, cost, bytes, ahead_ms }
         ),
         5 => (0_usize..8, signal, prop::option::of(1_u64..20), 1_u64..900, 0_u64..9_000).prop_map(
             |(which, signal, retry_after_s, latency_ms, bytes)| Step::Report {
@@ -114,7 +114,7 @@ enum Said {
 /// A keeper of the key's state.
 trait Keeper {
     type Permit;
-    async fn ask(&mut self, ask: Ask) -> (Said, Vec<Self::Permit>);
+    async fn ask(&mut self, ask: AcquireRequest) -> (Said, Vec<Self::Permit>);
     fn report(&mut self, permit: Self::Permit, report: &Report) -> Directions;
     fn cancel(&mut self, permit: Self::Permit, sent: bool);
     fn operate(&mut self, step: &Step);
@@ -132,7 +132,7 @@ struct Bare {
 impl Keeper for Bare {
     type Permit = (LeaseId, Unused);
 
-    async fn ask(&mut self, ask: Ask) -> (Said, Vec<Self::Permit>) {
+    async fn ask(&mut self, ask: AcquireRequest) -> (Said, Vec<Self::Permit>) {
         match self.host.request(self.clock.now(), ask, &self.config) {
             Decision::Wait(wait) => (Said::No(wait.reason, wait.at), Vec::new()),
             Decision::Granted(Grant {
@@ -199,8 +199,8 @@ fn numbers(rate: Option<f64>, in_flight: Option<u32>) -> OperatorNumbers {
 impl Keeper for Limiter {
     type Permit = Permit;
 
-    async fn ask(&mut self, ask: Ask) -> (Said, Vec<Permit>) {
-        match self.request(&key(), ask, self.turn()).await {
+    async fn ask(&mut self, ask: AcquireRequest) -> (Said, Vec<Permit>) {
+        match self.request(&key(), ask, self.arrival()).await {
             Ok(permit) => {
                 let said = Said::Granted(permit.slots(), permit.start());
                 (said, permit.split().collect())
@@ -242,7 +242,7 @@ impl Keeper for Limiter {
     }
 
     async fn settle(&mut self) {
-        assert!(self.settled(Duration::from_secs(1)).await);
+        assert!(self.flush(Duration::from_secs(1)).await);
     }
 }
 
@@ -258,18 +258,18 @@ async fn said<K: Keeper>(keeper: &mut K, steps: &[Step]) -> Vec<Said> {
         sleep((began + next).since(clock.now())).await;
         match step {
             Step::Wait(ticks) => next += TICK * *ticks as u32,
-            Step::Ask {
+            Step::AcquireRequest {
                 slots,
                 cost,
                 bytes,
                 ahead_ms,
             } => {
-                let ask = Ask {
+                let ask = AcquireRequest {
                     slots: *slots,
                     cost: *cost,
                     bytes: *bytes,
                     horizon: Duration::from_millis(*ahead_ms),
-                    ..Ask::default()
+                    ..AcquireRequest::default()
                 };
                 let (said, permits) = keeper.ask(ask).await;
                 out.extend(permits);
@@ -350,7 +350,7 @@ proptest! {
             let engine: Arc<dyn Engine> = Arc::new(memory());
             let (clock, config) = (Clock::tokio(), Arc::new(config.clone()));
             // A node begins a cell with lease ids of its own. Those of node 0 begin with zero.
-            let store = Store::with_id(NodeId(0), config, clock.clone(), 1 << 10, SEED, Away::Closed);
+            let store = Store::with_id(NodeId(0), config, clock.clone(), 1 << 10, SEED, Unavailable::Closed);
             let mut limiter = driven(store, clock, engine);
             sleep(LATER).await;
             limiter.operate(&Step::Set { rate: None, in_flight: None });

@@ -16,14 +16,17 @@ async fn who_stood_still_does_not_blame_the_engine() {
     let (offset, memory) = (Arc::default(), memory());
     let clock = frozen_for(&offset);
     let config = Arc::new(Config::fixed(10.0, 1.0));
-    let store = Store::new(config, clock.clone(), 1 << 10, 7, Away::Closed);
+    let store = Store::new(config, clock.clone(), 1 << 10, 7, Unavailable::Closed);
     let limiter = driven(store, clock, Arc::new(memory));
-    assert!(limiter.trouble().is_some(), "nothing was heard of it yet");
+    assert!(
+        limiter.last_error().is_some(),
+        "nothing was heard of it yet"
+    );
     limiter.acquire(&key()).await.unwrap().report(&ok());
-    assert_eq!(limiter.trouble(), None);
+    assert_eq!(limiter.last_error(), None);
     offset.store(60, Ordering::Relaxed);
     for _ in 0..100 {
-        assert_eq!(limiter.trouble(), None);
+        assert_eq!(limiter.last_error(), None);
         sleep(Duration::from_millis(50)).await;
     }
     limiter.acquire(&key()).await.unwrap().report(&ok());

@@ -67,7 +67,7 @@ async fn waits_behind(others: u32, config: &Config) -> Duration {
     let limiter = process(&memory, config.clone());
     sleep(Duration::from_secs(5)).await;
     limiter.acquire(&key()).await.unwrap().report(&ok());
-    assert!(limiter.settled(Duration::from_secs(1)).await);
+    assert!(limiter.flush(Duration::from_secs(1)).await);
     write(&memory, |value| {
         let (mut cell, _) = Record::decode(value, Timestamp::ZERO, config).unwrap();
         cell.head.line.extend((0..others).map(|n| NodeId(7 + n)));

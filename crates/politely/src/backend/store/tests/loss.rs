@@ -7,7 +7,7 @@ use std::time::Duration;
 use politely_core::config::Config;
 
 use super::{Leaving, held, key, memory, ok, overwrite, process, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
 
@@ -19,8 +19,8 @@ fn one_slot() -> Config {
 }
 
 async fn is_refused(limiter: &Limiter) {
-    let (ask, turn) = (crate::Ask::default(), limiter.turn());
-    limiter.request(&key(), ask, turn).await.unwrap_err();
+    let (ask, arrival) = (crate::AcquireRequest::default(), limiter.arrival());
+    limiter.request(&key(), ask, arrival).await.unwrap_err();
 }
 
 async fn is_served_soon(limiter: &Limiter) {
@@ -42,7 +42,7 @@ async fn lost_soon_after_a_report(after: Duration) -> [Limiter; 2] {
     let permit = one.acquire(&key()).await.unwrap();
     is_refused(&other).await;
     permit.report(&ok());
-    assert!(one.settled(Duration::from_secs(1)).await);
+    assert!(one.flush(Duration::from_secs(1)).await);
     sleep(after).await;
     memory.forget_all();
     [one, other]
@@ -76,7 +76,7 @@ async fn a_slot_that_is_taken_is_taken_after_a_loss() {
     let [one, other] = [(); 2].map(|()| process(&memory, one_slot()));
     sleep(Duration::from_secs(5)).await;
     let permit = one.acquire(&key()).await.unwrap();
-    assert!(one.settled(Duration::from_secs(1)).await);
+    assert!(one.flush(Duration::from_secs(1)).await);
     memory.forget_all();
     sleep(Duration::from_secs(5)).await;
     is_refused(&other).await;
@@ -95,15 +95,15 @@ async fn who_meets_an_older_state_looks_at_the_engine_before_anything_leaves() {
         hangs: false,
         looks: Arc::clone(&looks),
     };
-    let limiter = started(Arc::new(engine), one_slot(), Away::Closed);
+    let limiter = started(Arc::new(engine), one_slot(), Unavailable::Closed);
     sleep(Duration::from_secs(5)).await;
     let mut counted = Vec::new();
     for loses in [false, true] {
         is_served_soon(&limiter).await;
-        assert!(limiter.settled(Duration::from_secs(1)).await);
+        assert!(limiter.flush(Duration::from_secs(1)).await);
         let older = held(&memory).await;
         is_served_soon(&limiter).await;
-        assert!(limiter.settled(Duration::from_secs(1)).await);
+        assert!(limiter.flush(Duration::from_secs(1)).await);
         if loses {
             overwrite(&memory, older).await;
         }

@@ -23,7 +23,7 @@ use politely_store::{
     Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Version, Write, Written, cell_name,
 };
 
-use super::{Away, Store, driver};
+use super::{Store, Unavailable, driver};
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
@@ -31,10 +31,10 @@ use crate::sync::sleep;
 
 /// Starts a process of its own, as far as the engine can tell.
 fn process(memory: &Memory, config: Config) -> Limiter {
-    started(Arc::new(memory.clone()), config, Away::Closed)
+    started(Arc::new(memory.clone()), config, Unavailable::Closed)
 }
 
-fn started(engine: Arc<dyn Engine>, config: Config, away: Away) -> Limiter {
+fn started(engine: Arc<dyn Engine>, config: Config, away: Unavailable) -> Limiter {
     let clock = Clock::tokio();
     let store = Store::new(Arc::new(config), clock.clone(), 1 << 10, 7, away);
     driven(store, clock, engine)
@@ -65,7 +65,7 @@ async fn a_permit_comes_and_is_reported() {
     let limiter = process(&memory, Config::fixed(1.0, 1.0));
     let permit = limiter.acquire(&key()).await.unwrap();
     permit.report(&ok());
-    assert!(limiter.settled(Duration::from_secs(5)).await);
+    assert!(limiter.flush(Duration::from_secs(5)).await);
     let stats = limiter.stats();
     assert_eq!((stats.granted, stats.reported, stats.waiting), (1, 1, 0));
     assert!(stats.waits == 0 && stats.waited == Duration::ZERO && stats.memory > 0);
@@ -83,7 +83,7 @@ async fn a_crawl_delay_that_one_read_holds_for_all() {
         fresh: Duration::from_hours(1),
     };
     limiters[0].crawl_delay(&key(), delay).unwrap();
-    assert!(limiters[0].settled(Duration::from_secs(5)).await);
+    assert!(limiters[0].flush(Duration::from_secs(5)).await);
     let mut tasks = tokio::task::JoinSet::new();
     for limiter in &limiters {
         for _ in 0..5 {
@@ -107,7 +107,7 @@ async fn a_crawl_delay_that_one_read_holds_for_all() {
     let commits = |limiter: &Limiter| limiter.commits().unwrap().commits;
     let before = commits(&limiters[1]);
     limiters[1].crawl_delay(&key(), delay).unwrap();
-    assert!(limiters[1].settled(Duration::from_secs(5)).await);
+    assert!(limiters[1].flush(Duration::from_secs(5)).await);
     assert_eq!(commits(&limiters[1]), before);
 }
 
@@ -186,7 +186,7 @@ async fn a_hold_holds_for_all() {
     one.acquire(&key()).await.unwrap().report(&ok());
     one.hold(&key(), Duration::from_secs(30), HoldReason::Operator)
         .unwrap();
-    assert!(one.settled(Duration::from_secs(5)).await);
+    assert!(one.flush(Duration::from_secs(5)).await);
     let clock = Clock::tokio();
     let began = clock.now();
     other.acquire(&key()).await.unwrap().report(&ok());
@@ -209,14 +209,14 @@ async fn a_request_is_answered_at_once() {
     let memory = memory();
     let limiter = process(&memory, Config::fixed(0.1, 1.0));
     sleep(Duration::from_secs(5)).await;
-    let ask = crate::Ask::default();
+    let ask = crate::AcquireRequest::default();
     let permit = limiter
-        .request(&key(), ask.clone(), limiter.turn())
+        .request(&key(), ask.clone(), limiter.arrival())
         .await
         .unwrap();
     permit.report(&ok());
     let refusal = limiter
-        .request(&key(), ask, limiter.turn())
+        .request(&key(), ask, limiter.arrival())
         .await
         .unwrap_err();
     let wait = refusal.at.since(limiter.now());
@@ -358,7 +358,7 @@ impl Engine for Leaving {
 
 /// Returns when permits were granted, in seconds. Two processes at 2/s ask for all they can get,
 /// and the engine is unavailable from second 10 to 100.
-async fn left_while_away(away: Away, hangs: bool) -> Vec<f64> {
+async fn left_while_away(away: Unavailable, hangs: bool) -> Vec<f64> {
     let (memory, gone) = (memory(), Arc::new(AtomicBool::new(false)));
     let clock = Clock::tokio();
     let began = clock.now();
@@ -408,7 +408,7 @@ fn assert_within_rate(left: &[f64], extra: usize) {
 #[tokio::test(start_paused = true)]
 async fn nobody_leaves_while_the_engine_is_away() {
     for hangs in [false, true] {
-        let left = left_while_away(Away::Closed, hangs).await;
+        let left = left_while_away(Unavailable::Closed, hangs).await;
         assert_within_rate(&left, 0);
         // A grant may start up to two seconds later.
         assert_eq!(between(&left, 12.1, 100.0), 0, "{left:?}");
@@ -419,7 +419,7 @@ async fn nobody_leaves_while_the_engine_is_away() {
 #[tokio::test(start_paused = true)]
 async fn each_goes_on_with_its_share_for_a_minute() {
     for hangs in [false, true] {
-        let left = left_while_away(Away::Share, hangs).await;
+        let left = left_while_away(Unavailable::Share, hangs).await;
         assert_within_rate(&left, 2);
         let shared = between(&left, 14.0, 70.0);
         assert!((90..=114).contains(&shared), "{shared} of 112: {left:?}");
@@ -441,7 +441,9 @@ async fn a_key_named_twice_is_one_key() {
     let acquired = tokio::time::timeout(Duration::from_mins(1), limiter.acquire(&keys)).await;
     acquired.unwrap().unwrap().report(&ok());
     sleep(Duration::from_secs(1)).await;
-    let turn = limiter.turn();
-    let asked = limiter.request(&keys, crate::Ask::default(), turn).await;
+    let arrival = limiter.arrival();
+    let asked = limiter
+        .request(&keys, crate::AcquireRequest::default(), arrival)
+        .await;
     asked.unwrap().report(&ok());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
 use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
@@ -68,7 +68,11 @@ fn full_from(begin: bool, memory: Memory) -> (Limiter, Arc<AtomicBool>, Arc<Atom
         at_limit: Arc::clone(&full),
         calls: Arc::clone(&calls),
     };
-    let limiter = started(Arc::new(engine), Config::fixed(10.0, 1.0), Away::Closed);
+    let limiter = started(
+        Arc::new(engine),
+        Config::fixed(10.0, 1.0),
+        Unavailable::Closed,
+    );
     (limiter, full, calls)
 }
 
@@ -79,7 +83,7 @@ async fn is_told_and_left_in_peace(limiter: &Limiter, calls: &AtomicUsize) {
     sleep(Duration::from_secs(10)).await;
     let made = calls.load(Ordering::Relaxed) - before;
     assert!(made < 1_000, "{made} calls in ten seconds");
-    let why = limiter.trouble().unwrap();
+    let why = limiter.last_error().unwrap();
     assert!(why.contains(WHY), "{why}");
 }
 
@@ -88,8 +92,8 @@ async fn goes_on(limiter: &Limiter, full: &AtomicBool) {
     let key = key();
     let permit = tokio::time::timeout(Duration::from_secs(3), limiter.acquire(&key));
     permit.await.unwrap().unwrap().report(&ok());
-    assert!(limiter.settled(Duration::from_secs(5)).await);
-    assert_eq!(limiter.trouble(), None);
+    assert!(limiter.flush(Duration::from_secs(5)).await);
+    assert_eq!(limiter.last_error(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +106,7 @@ async fn who_is_refused_every_write_says_so_and_does_not_press() {
     is_told_and_left_in_peace(&limiter, &calls).await;
     assert!(!waits.is_finished());
     let why = limiter.explain(&key()).unwrap().wait.unwrap();
-    assert_eq!(why.reason, politely_core::host::Reason::Away);
+    assert_eq!(why.reason, politely_core::host::Reason::Unavailable);
     goes_on(&limiter, &full).await;
     waits.await.unwrap().unwrap().report(&ok());
 }
@@ -110,8 +114,8 @@ async fn who_is_refused_every_write_says_so_and_does_not_press() {
 #[tokio::test(start_paused = true)]
 async fn so_does_who_finds_it_like_that() {
     let (limiter, full, calls) = full_from(true, memory());
-    let greeted = tokio::time::timeout(Duration::from_secs(10), limiter.greet());
-    let why = greeted.await.unwrap().unwrap_err();
+    let pinged = tokio::time::timeout(Duration::from_secs(10), limiter.ping());
+    let why = pinged.await.unwrap().unwrap_err();
     assert!(why.contains(WHY), "{why}");
     is_told_and_left_in_peace(&limiter, &calls).await;
     goes_on(&limiter, &full).await;
@@ -130,8 +134,8 @@ async fn an_epoch_that_is_none_is_told() {
     };
     memory.compare_and_set(vec![write]).await.remove(0).unwrap();
     let (limiter, _, calls) = full_from(false, memory);
-    let greeted = tokio::time::timeout(Duration::from_secs(10), limiter.greet());
-    let why = greeted.await.unwrap().unwrap_err();
+    let pinged = tokio::time::timeout(Duration::from_secs(10), limiter.ping());
+    let why = pinged.await.unwrap().unwrap_err();
     assert!(why.contains("politely:epoch holds something"), "{why}");
     sleep(Duration::from_secs(10)).await;
     assert!(calls.load(Ordering::Relaxed) < 1_000);

@@ -38,11 +38,11 @@ async fn what_a_later_version_adds_is_carried_along() {
     let limiter = process(&memory, Config::fixed(1.0, 1.0));
     sleep(Duration::from_secs(5)).await;
     limiter.acquire(&key()).await.unwrap().report(&ok());
-    assert!(limiter.settled(Duration::from_secs(1)).await);
+    assert!(limiter.flush(Duration::from_secs(1)).await);
     write(&memory, |value| value.extend(b"and more")).await;
     for _ in 0..3 {
         limiter.acquire(&key()).await.unwrap().report(&ok());
-        assert!(limiter.settled(Duration::from_secs(1)).await);
+        assert!(limiter.flush(Duration::from_secs(1)).await);
     }
     assert!(value(&memory).await.ends_with(b"and more"));
     assert_eq!(limiter.explain(&key()).unwrap().tally.reported, 4);
@@ -55,7 +55,7 @@ async fn a_cell_of_another_layout_is_left_alone() {
     let limiter = process(&memory, Config::fixed(1.0, 1.0));
     sleep(Duration::from_secs(5)).await;
     limiter.acquire(&key()).await.unwrap().report(&ok());
-    assert!(limiter.settled(Duration::from_secs(1)).await);
+    assert!(limiter.flush(Duration::from_secs(1)).await);
     write(&memory, |value| value[Version::LEN] = 77).await;
     let theirs = value(&memory).await;
     let waits = Arc::new(limiter.clone());

@@ -9,7 +9,7 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, process, started};
-use crate::backend::store::Away;
+use crate::backend::store::Unavailable;
 use crate::clock::Clock;
 use crate::sync::sleep;
 use politely_store::{
@@ -91,7 +91,7 @@ async fn who_is_not_told_asks_again() {
     config.limits.in_flight = 1;
     config.lease = Duration::from_mins(2);
     let one = process(&memory, config.clone());
-    let other = started(Arc::new(deaf.clone()), config, Away::Closed);
+    let other = started(Arc::new(deaf.clone()), config, Unavailable::Closed);
     sleep(Duration::from_secs(5)).await;
     let held = one.acquire(&key()).await.unwrap();
     let waits = tokio::spawn({

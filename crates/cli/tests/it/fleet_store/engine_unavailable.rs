@@ -36,7 +36,7 @@ fn shares_send_no_more_than_the_whole_and_one_each() {
         member.start();
     }
     crew.finish();
-    eprintln!("{alone} requests of two while the engine was away");
+    eprintln!("{alone} requests of two while the engine was unavailable");
 
     assert!(alone > 0, "nobody used their share{}", crew.story());
     crew.demand_all_pages();
@@ -76,7 +76,7 @@ fn start(away: &str) -> (Crew, RedisServer) {
     let mut crew = Crew::start(open_hosts(HOSTS as usize, 24, 400.0));
     let args = fixed(
         NUMBERS,
-        &format!("--lease 5s --timeout 1500ms --store-away {away}"),
+        &format!("--lease 5s --timeout 1500ms --store-unavailable {away}"),
     );
     crew.hire(&same(&redis.url(), PROCESSES), &args);
     crew.until_arrivals(5 * HOSTS);

@@ -3,12 +3,12 @@
 use crate::token;
 
 /// The troubles reported since the last answer, without their numbers.
-pub(crate) struct Away {
+pub(crate) struct Unavailable {
     who: &'static str,
     said: Vec<String>,
 }
 
-impl Away {
+impl Unavailable {
     pub(crate) const fn new(who: &'static str) -> Self {
         let said = Vec::new();
         Self { who, said }
@@ -44,20 +44,22 @@ mod tests {
 
     #[test]
     fn each_trouble_is_told_once_and_its_end() {
-        let mut away = Away::new("it");
-        let mut news = |trouble| away.news(trouble);
+        let mut unavailable = Unavailable::new("it");
+        let mut news = |trouble| unavailable.news(trouble);
         assert_eq!(news(None), None);
-        let first = news(Some("away for 1.2 s: refused"));
+        let first = news(Some("unavailable for 1.2 s: refused"));
         assert_eq!(
             first.as_deref(),
-            Some("it does not answer (away for 1.2 s: refused): nothing leaves until it does")
+            Some(
+                "it does not answer (unavailable for 1.2 s: refused): nothing leaves until it does"
+            )
         );
-        assert_eq!(news(Some("away for 13.4 s: refused")), None);
+        assert_eq!(news(Some("unavailable for 13.4 s: refused")), None);
         let another = news(Some("401 Unauthorized")).unwrap();
         assert!(another.contains("401") && another.contains("--token-file"));
-        assert_eq!(news(Some("away for 20.0 s: refused")), None);
+        assert_eq!(news(Some("unavailable for 20.0 s: refused")), None);
         assert_eq!(news(None).as_deref(), Some("it answers again"));
         assert_eq!(news(None), None);
-        assert!(news(Some("away for 1.0 s: refused")).is_some());
+        assert!(news(Some("unavailable for 1.0 s: refused")).is_some());
     }
 }
