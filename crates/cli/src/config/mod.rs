@@ -317,8 +317,7 @@ impl Settings {
     }
 }
 
-/// Returns the job scraper's maximum of requests in flight for an amount of memory (DESIGN, mission
-/// line 1).
+/// Returns a job scraper's maximum of requests in flight for an amount of memory.
 fn in_flight_by_memory(memory: Memory) -> u32 {
     match memory.0 {
         0..=256_000_000 => 3,
