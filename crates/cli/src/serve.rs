@@ -45,7 +45,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let opened = Store::open_for(&dir, args.durability.into());
         opened.map_err(|why| Wrong(why.to_string()))
     };
-    let coordinator = match (&args.store, state_folder(args)?) {
+    let state = state_folder(args)?;
+    let coordinator = match (&args.store, state.clone()) {
         (Some(url), dir) => {
             let url = token::store_url(url, args.store_password_file.as_deref())?;
             let (engine, config) = (engine::connect(&url)?, engine::connect(&url)?);
@@ -93,6 +94,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         log::say(&format!("politely: {url}"));
         if let Some(address) = server.grpc_address() {
             log::say(&format!("politely: gRPC on {address}"));
+        }
+        if let Some(dir) = &state {
+            log::say(&format!("politely: state in {}", dir.display()));
         }
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));

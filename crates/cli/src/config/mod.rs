@@ -143,7 +143,7 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
     /// Write one JSON line per URL to FILE (`-` is standard output)
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Form of the summary at the end
     #[arg(long, value_enum)]

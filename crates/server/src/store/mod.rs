@@ -111,7 +111,7 @@ pub enum OpenError {
         why: io::Error,
     },
     /// A running coordinator uses the folder.
-    #[error("{}: in use by another coordinator", path.display())]
+    #[error("{}: in use by another coordinator; stop it, or choose another folder with --state", path.display())]
     InUse {
         /// The file that is locked.
         path: PathBuf,
