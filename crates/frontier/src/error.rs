@@ -32,6 +32,10 @@ pub enum FrontierError {
     /// The storage failed. Nothing is known about the last change, so no further call is accepted.
     #[error("the storage of the frontier failed: {0}; repair it and open the frontier again")]
     Store(#[from] StoreError),
+    /// A server of a shared frontier does not answer. The call may have been carried out, and may
+    /// be repeated.
+    #[error("the engine of the frontier does not answer: {0}; repeat the call later")]
+    Away(String),
     /// The storage failed at an earlier call.
     #[error("the storage of the frontier failed before; repair it and open the frontier again")]
     Closed,

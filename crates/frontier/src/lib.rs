@@ -51,7 +51,9 @@ pub use self::error::FrontierError;
 pub use self::frontier::{DomainStatus, Frontier, Gate, PageStatus, Revision};
 pub use self::memory::MemoryStore;
 pub use self::moment::Moment;
-pub use self::page::{Answer, Invalid, METADATA_LEN_MAX, NewPage, Priority, URL_LEN_MAX};
+pub use self::page::{
+    Answer, Invalid, METADATA_LEN_MAX, NewPage, Priority, URL_LEN_MAX, ValidPage, canonical,
+};
 pub use self::settings::Settings;
 pub use self::spacing::Spacing;
 pub use self::store::{Batch, Change, Store, StoreError, Table};

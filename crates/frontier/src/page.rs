@@ -103,17 +103,28 @@ pub enum Invalid {
 }
 
 /// A page that was found valid.
-pub(crate) struct ValidPage {
-    pub(crate) url: String,
-    pub(crate) key: Key,
-    pub(crate) priority: Priority,
-    pub(crate) due: Option<Date>,
-    pub(crate) metadata: Vec<u8>,
-    pub(crate) is_finished: bool,
+#[derive(Clone, Debug)]
+pub struct ValidPage {
+    /// The canonical URL.
+    pub url: String,
+    /// The domain.
+    pub key: Key,
+    /// The order within the domain.
+    pub priority: Priority,
+    /// The date before which the page is not handed out.
+    pub due: Option<Date>,
+    /// Data of the caller.
+    pub metadata: Vec<u8>,
+    /// Whether the page was visited elsewhere.
+    pub is_finished: bool,
 }
 
 impl ValidPage {
-    pub(crate) fn new(page: NewPage, kind: KeyKind) -> Result<Self, Invalid> {
+    /// Checks a page. `kind` is how its domain follows from its URL, if it names none.
+    ///
+    /// # Errors
+    /// [`Invalid`] is the first reason why it is not valid.
+    pub fn new(page: NewPage, kind: KeyKind) -> Result<Self, Invalid> {
         let url = canonical(&page.url)?;
         // The URL must have a host even if the key is given, since it is requested later.
         let of_url = kind.key(&url, None, None)?;
@@ -138,7 +149,10 @@ impl ValidPage {
 
 /// Returns the URL in the form under which pages are compared: parsed by the URL standard, without
 /// a fragment.
-pub(crate) fn canonical(text: &str) -> Result<Url, Invalid> {
+///
+/// # Errors
+/// The text is not a URL, or it is too long.
+pub fn canonical(text: &str) -> Result<Url, Invalid> {
     if text.len() > URL_LEN_MAX {
         return Err(Invalid::UrlLen(text.len()));
     }

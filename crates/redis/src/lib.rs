@@ -33,10 +33,13 @@
 //! | `owners.rs` | the server that owns a key |
 //! | `each.rs` | the commands of a call, sent again if a key moved |
 //! | `trouble.rs` | errors of servers, with advice |
+//! | [`frontier`] | a frontier that several processes share (feature `frontier`) |
 //! | [`engine`] | shared keys of `politely-store` in these servers |
 
 mod each;
 pub mod engine;
+#[cfg(feature = "frontier")]
+pub mod frontier;
 mod link;
 mod links;
 mod owners;

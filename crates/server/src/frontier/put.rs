@@ -3,9 +3,9 @@
 use politely_api::wire::{FrontierPage, PutAnswer, PutResult, Told};
 use politely_frontier::{Answer, CrawlName, FrontierError, NewPage, Priority, Revision};
 
-use super::{FrontierService, date};
+use super::{EmbeddedFrontier, date};
 
-impl FrontierService {
+impl EmbeddedFrontier {
     /// Adds pages, and returns one answer for each. The pages are on disk then.
     pub(crate) async fn put(
         &self,
@@ -31,9 +31,9 @@ pub(crate) enum Item {
 }
 
 /// One answer per page, and the reports to the keys, each with its worker.
-type Stored = (Vec<Result<Answer, FrontierError>>, Vec<(String, Told)>);
+pub(super) type Stored = (Vec<Result<Answer, FrontierError>>, Vec<(String, Told)>);
 
-impl FrontierService {
+impl EmbeddedFrontier {
     /// Adds pages that were found, and notes pages that were visited. All are on disk then.
     pub(crate) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
         let count = items.len();

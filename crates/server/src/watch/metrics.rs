@@ -10,12 +10,12 @@ use std::sync::OnceLock;
 use metrics::{KeyName, Recorder, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use politely::core::key::Key;
+use politely_api::wire::FrontierCrawls;
 
 use super::histogram::{Histograms, Split};
 use super::process;
 use super::table::STATES;
 use crate::coordinator::Coordinator;
-use crate::frontier::FrontierService;
 
 /// The number of keys in each ranking of `/metrics`.
 const TOP: usize = 10;
@@ -200,7 +200,7 @@ pub(crate) fn install() {
 /// The series of the process are missing if another recorder was installed before the server.
 pub(crate) fn scrape(
     coordinator: &Coordinator,
-    frontier: Option<&FrontierService>,
+    crawls: Option<FrontierCrawls>,
     commit: &'static str,
 ) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -208,8 +208,8 @@ pub(crate) fn scrape(
     let handle = recorder.handle();
     ::metrics::with_local_recorder(&recorder, || {
         emit(coordinator, commit);
-        if let Some(frontier) = frontier {
-            emit_frontier(frontier);
+        if let Some(crawls) = crawls {
+            emit_frontier(crawls);
         }
     });
     let mut text = handle.render();
@@ -236,8 +236,7 @@ fn describe(recorder: &impl Recorder) {
 }
 
 /// Hands the numbers of the frontier to the recorder.
-fn emit_frontier(frontier: &FrontierService) {
-    let crawls = frontier.crawls();
+fn emit_frontier(crawls: FrontierCrawls) {
     ::metrics::gauge!("politely_frontier_units").set(crawls.units as f64);
     for crawl in crawls.crawls {
         let name = crawl.crawl;

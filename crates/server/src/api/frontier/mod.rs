@@ -66,7 +66,9 @@ impl From<FrontierError> for Wrong {
             FrontierError::TooManyCrawls(..) | FrontierError::TooManyUnits(_) => {
                 return Self::capped(detail);
             }
-            FrontierError::Store(_) | FrontierError::Closed => return Self::busy(&detail),
+            FrontierError::Store(_) | FrontierError::Away(_) | FrontierError::Closed => {
+                return Self::busy(&detail);
+            }
         };
         Self::new(status, detail).field(field)
     }

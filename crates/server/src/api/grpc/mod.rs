@@ -100,7 +100,7 @@ async fn call(
     };
     match name.as_str() {
         "ListNodes" => unary(request, |_: Empty| ready(Ok(calls.nodes()))).await,
-        "ListCrawls" => unary(request, |_: Local| ready(Ok(calls.crawls()))).await,
+        "ListCrawls" => unary(request, |_: Local| calls.crawls()).await,
         "SetActive" => unary(request, |said| ready(Ok(calls.set_active(&said)))).await,
         "GetActive" => unary(request, |_: Local| ready(Ok(calls.is_active()))).await,
         "DeleteCrawl" => unary(request, |said| calls.delete_crawl(said)).await,
@@ -137,16 +137,16 @@ impl Calls {
         StringList { values: vec![name] }
     }
 
-    fn crawls(&self) -> StringList {
-        let crawls = self.frontier.crawls().crawls.into_iter();
-        StringList {
-            values: crawls.map(|crawl| crawl.crawl).collect(),
-        }
+    async fn crawls(self) -> Answer<StringList> {
+        let crawls = self.frontier.crawls().await.map_err(status)?.crawls;
+        Ok(StringList {
+            values: crawls.into_iter().map(|crawl| crawl.crawl).collect(),
+        })
     }
 
     async fn delete_crawl(self, said: DeleteCrawl) -> Answer<Long> {
         let crawl = named(&said.value)?;
-        let value = self.frontier.counts(&crawl).map_err(status)?.pages;
+        let value = self.frontier.counts(&crawl).await.map_err(status)?.pages;
         self.order("DeleteCrawl", crawl, &said, Order::Delete(None))
             .await?;
         Ok(Long { value })
@@ -292,7 +292,9 @@ fn status(error: FrontierError) -> Status {
         FrontierError::TooManyCrawls(..) | FrontierError::TooManyUnits(_) => {
             Code::ResourceExhausted
         }
-        FrontierError::Store(_) | FrontierError::Closed => Code::Unavailable,
+        FrontierError::Store(_) | FrontierError::Away(_) | FrontierError::Closed => {
+            Code::Unavailable
+        }
     };
     Status::new(code, error.to_string())
 }
