@@ -11,10 +11,10 @@ use crate::{Command, Servers, Trouble};
 
 /// The most scripts of one round trip, and about the most bytes. An answer must come within half a
 /// second, also over a slow wire.
-const CALLS_MAX: usize = 256;
+const CALLS_MAX: usize = 64;
 const BYTES_MAX: usize = 128 << 10;
 /// The most round trips at a time. Others would only wait in the server.
-const TRIPS_MAX: usize = 8;
+const TRIPS_MAX: usize = 4;
 
 /// A script and its hash.
 pub(super) struct Code {
