@@ -6,9 +6,9 @@
 //!     redis://127.0.0.1:6399 1000000 100000 10
 //! ```
 //!
-//! Arguments: URL, pages, domains, pages of a domain in a row. A line tells pages per second of the wall clock, and per second
-//! that the engine used its processor. The first is the rate of this process and the engine
-//! together; the second is what one core of the engine can do.
+//! Arguments: URL, pages, domains, pages of a domain in a row. A line tells pages per second of the
+//! wall clock, and per second that the engine used its processor. The first is the rate of this
+//! process and the engine together; the second is what one core of the engine can do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
