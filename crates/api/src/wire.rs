@@ -36,6 +36,7 @@
 //! | `GET frontier` | | [`FrontierCrawls`] |
 //! | `GET frontier/{crawl}` | | [`FrontierCounts`] |
 //! | `GET frontier/{crawl}/domains` | query: [`FrontierDomainsQuery`] | [`FrontierDomains`] |
+//! | `GET frontier/{crawl}/owners` | query: [`FrontierOwnersQuery`] | [`FrontierOwners`] |
 //! | `GET frontier/{crawl}/pages` | query: [`FrontierPagesQuery`] | [`FrontierPages`] |
 //! | `GET frontier/{crawl}/urls/{url}` | query: [`FrontierUrlQuery`] | [`FrontierUrl`] |
 //! | `POST frontier/{crawl}/purge`, `delete` | [`FrontierPart`] | nothing |
@@ -79,8 +80,8 @@ pub use frontier::{
 };
 pub use frontier_admin::{
     FrontierBlock, FrontierCounts, FrontierCrawls, FrontierDelay, FrontierDomain, FrontierDomains,
-    FrontierDomainsQuery, FrontierPages, FrontierPagesQuery, FrontierPart, FrontierPause,
-    FrontierUrl, FrontierUrlQuery,
+    FrontierDomainsQuery, FrontierOwner, FrontierOwners, FrontierOwnersQuery, FrontierPages,
+    FrontierPagesQuery, FrontierPart, FrontierPause, FrontierUrl, FrontierUrlQuery,
 };
 pub use many::{ImportKeys, ImportedKey, KeyFailure, KeysChanged, KeysPattern};
 pub use permits::{

@@ -7,8 +7,8 @@ use politely::core::key::KeyKind;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
 use politely_server::{
-    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Options, PolicyRefused,
-    Reload, Server, Settings, Token, Tokens,
+    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Grpc, Options,
+    PolicyRefused, Reload, Server, Settings, Token, Tokens,
 };
 
 use crate::args::{ServeArgs, ServedKey};
@@ -28,7 +28,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         token: tokens(args.token_file.as_deref())?,
         certificate: certificate(args),
         frontier: None,
-        grpc: args.grpc,
+        grpc: args.grpc.map(|bind| Grpc {
+            bind,
+            set_log_level: |_, _| Err("the log of this program cannot be set".to_owned()),
+        }),
         commit: crate::build::COMMIT,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -37,6 +37,13 @@ impl Date {
         let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(millis).min(MILLIS_MAX))
     }
+
+    /// Returns the date `length` earlier, at least the start of 1970.
+    #[must_use]
+    pub fn before(self, length: Duration) -> Self {
+        let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(millis))
+    }
 }
 
 impl fmt::Display for Date {

@@ -4,33 +4,79 @@
 //! [`Store::sync`] writes it to the disk. Calls of several threads share one fsync.
 
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::{Batch, Store, StoreError, Table};
 
 /// The most bytes of journals. Opening reads them again, so this bounds the time of a restart.
-const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 /// The most bytes of one table in memory, until it is written as a sorted file.
-const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
+const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
+/// The room on the disk without which a storage that failed is not opened again, in bytes.
+const ROOM_MIN: usize = 16 << 20;
+/// The number of keys from which on two threads read.
+const SHARED_READS_MIN: usize = 512;
 
 /// A storage on disk, inside this process.
 pub struct EmbeddedStore {
-    database: Database,
-    /// One per [`Table`], in its order.
-    tables: [Keyspace; 4],
+    folder: PathBuf,
+    cache_bytes: u64,
+    /// `None` while the storage cannot be opened again after a failure.
+    open: RwLock<Option<Open>>,
     committed: AtomicU64,
     /// The value of `committed` at the start of the last fsync that succeeded.
     synced: Mutex<u64>,
+}
+
+/// The database while it is open.
+struct Open {
+    database: Database,
+    /// One per [`Table`], in its order.
+    tables: [Keyspace; 4],
 }
 
 impl EmbeddedStore {
     /// Opens the storage in a folder, which is created if it is missing. Only one process can have
     /// it open. `cache_bytes` bounds the memory for blocks that were read.
     pub fn open(folder: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
+        Ok(Self {
+            folder: folder.to_owned(),
+            cache_bytes,
+            open: RwLock::new(Some(Open::new(folder, cache_bytes)?)),
+            committed: AtomicU64::new(0),
+            synced: Mutex::new(0),
+        })
+    }
+
+    /// Returns the bytes on disk, with the journals.
+    pub fn disk_bytes(&self) -> Result<u64, StoreError> {
+        let bytes = self.get()?.database.disk_space();
+        bytes.map_err(|why| failed(&why))
+    }
+
+    /// Rewrites all tables without deleted entries. This takes long.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        for table in &self.get()?.tables {
+            table
+                .rotate_memtable_and_wait()
+                .map_err(|why| failed(&why))?;
+            table.major_compact().map_err(|why| failed(&why))?;
+        }
+        Ok(())
+    }
+
+    fn get(&self) -> Result<MappedRwLockReadGuard<'_, Open>, StoreError> {
+        let open = RwLockReadGuard::try_map(self.open.read(), Option::as_ref);
+        open.map_err(|_| StoreError("it is not open after an earlier failure".to_owned()))
+    }
+}
+
+impl Open {
+    fn new(folder: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         let opening = |why: fjall::Error| {
             let why = match why {
                 fjall::Error::Locked => "another process has it open".to_owned(),
@@ -56,36 +102,49 @@ impl EmbeddedStore {
                 table(queue)?,
             ],
             database,
-            committed: AtomicU64::new(0),
-            synced: Mutex::new(0),
         })
     }
 
-    /// Returns the bytes on disk, with the journals.
-    pub fn disk_bytes(&self) -> Result<u64, StoreError> {
-        self.database.disk_space().map_err(|why| failed(&why))
-    }
-
-    /// Rewrites all tables without deleted entries. This takes long.
-    pub fn compact(&self) -> Result<(), StoreError> {
-        for table in &self.tables {
-            table
-                .rotate_memtable_and_wait()
-                .map_err(|why| failed(&why))?;
-            table.major_compact().map_err(|why| failed(&why))?;
-        }
-        Ok(())
-    }
-
-    fn keyspace(&self, table: Table) -> &Keyspace {
+    fn table(&self, table: Table) -> &Keyspace {
         &self.tables[table as usize]
+    }
+
+    fn read(&self, table: Table, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let table = self.table(table);
+        let read = |key: &Vec<u8>| {
+            let value = table.get(key).map_err(|why| failed(&why))?;
+            Ok(value.map(|value| value.to_vec()))
+        };
+        keys.iter().map(read).collect()
     }
 }
 
 impl Store for EmbeddedStore {
     fn read(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let value = self.keyspace(table).get(key).map_err(|why| failed(&why))?;
-        Ok(value.map(|value| value.to_vec()))
+        let value = self.get()?.table(table).get(key);
+        Ok(value
+            .map_err(|why| failed(&why))?
+            .map(|value| value.to_vec()))
+    }
+
+    fn read_many(
+        &self,
+        table: Table,
+        keys: &[Vec<u8>],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let open = self.get()?;
+        if keys.len() < SHARED_READS_MIN {
+            return open.read(table, keys);
+        }
+        let (here, there) = keys.split_at(keys.len() / 2);
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| open.read(table, there));
+            let mut values = open.read(table, here)?;
+            let ended = there.join();
+            let failed = |_| StoreError("a thread that reads ended early".to_owned());
+            values.extend(ended.map_err(failed)??);
+            Ok(values)
+        })
     }
 
     fn scan(
@@ -100,7 +159,8 @@ impl Store for EmbeddedStore {
             Some(end) => Bound::Excluded(end),
             None => Bound::Unbounded,
         };
-        for entry in self.keyspace(table).range::<Vec<u8>, _>((start, end)) {
+        let open = self.get()?;
+        for entry in open.table(table).range::<Vec<u8>, _>((start, end)) {
             let (key, value) = entry.into_inner().map_err(|why| failed(&why))?;
             if !visit(&key, &value) {
                 break;
@@ -109,10 +169,15 @@ impl Store for EmbeddedStore {
         Ok(())
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        let mut writes = self.database.batch();
+    fn commit(&self, mut batch: Batch) -> Result<(), StoreError> {
+        let open = self.get()?;
+        // Neighbours in a table share their way through memory. The order of equal keys stays.
+        batch
+            .0
+            .sort_by(|a, b| (a.table, &a.key).cmp(&(b.table, &b.key)));
+        let mut writes = open.database.batch();
         for change in batch.0 {
-            let table = self.keyspace(change.table);
+            let table = open.table(change.table);
             match change.value {
                 Some(value) => writes.insert(table, change.key, value),
                 None => writes.remove(table, change.key),
@@ -132,12 +197,36 @@ impl Store for EmbeddedStore {
             return Ok(());
         }
         let covered = self.committed.load(Ordering::Acquire);
-        self.database
+        self.get()?
+            .database
             .persist(PersistMode::SyncData)
             .map_err(|why| failed(&why))?;
         *synced = covered;
         Ok(())
     }
+
+    fn recover(&self) -> Result<(), StoreError> {
+        let mut open = self.open.write();
+        // Two databases cannot have one folder open.
+        *open = None;
+        check_room(&self.folder)?;
+        *open = Some(Open::new(&self.folder, self.cache_bytes)?);
+        Ok(())
+    }
+}
+
+/// Fails unless there is room on the disk of a folder.
+fn check_room(folder: &Path) -> Result<(), StoreError> {
+    let file = folder.join("room");
+    let written = std::fs::write(&file, vec![0; ROOM_MIN]);
+    let removed = std::fs::remove_file(&file);
+    written.and(removed).map_err(|why| {
+        let mib = ROOM_MIN >> 20;
+        StoreError(format!(
+            "cannot write {mib} MiB to \"{}\": {why}",
+            folder.display()
+        ))
+    })
 }
 
 /// Returns the first key after all keys that begin with `prefix`, or `None` if there is none.
@@ -155,7 +244,7 @@ fn failed(why: &fjall::Error) -> StoreError {
 fn describe(why: &fjall::Error) -> String {
     match why {
         fjall::Error::Io(why) => why.to_string(),
-        fjall::Error::Poisoned => "an earlier write failed".to_owned(),
+        fjall::Error::Poisoned => "an earlier write failed; the disk may be full".to_owned(),
         why => why.to_string(),
     }
 }

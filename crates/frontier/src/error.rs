@@ -29,14 +29,18 @@ pub enum FrontierError {
     /// An outcome's URL is not valid.
     #[error("the URL of an outcome is not valid: {0}")]
     Invalid(#[from] Invalid),
-    /// The storage failed. Nothing is known about the last change, so no further call is accepted.
-    #[error("the storage of the frontier failed: {0}; repair it and open the frontier again")]
+    /// The storage failed. It is in doubt whether the last change is stored. The frontier refuses
+    /// every call until [`Frontier::recover`](crate::Frontier::recover) succeeds.
+    #[error("the storage of the frontier failed: {0}; repair it or free some space")]
     Store(#[from] StoreError),
     /// A server of a shared frontier does not answer. The call may have been carried out, and may
     /// be repeated.
     #[error("the engine of the frontier does not answer: {0}; repeat the call later")]
     Away(String),
+    /// A frontier that coordinators share does not have this call.
+    #[error("a shared frontier cannot {0}")]
+    NotShared(&'static str),
     /// The storage failed at an earlier call.
-    #[error("the storage of the frontier failed before; repair it and open the frontier again")]
-    Closed,
+    #[error("the storage of the frontier failed before: {0}; repair it or free some space")]
+    Closed(StoreError),
 }

@@ -19,7 +19,7 @@
 //! | `frontier/` | the calls: schedule, units and storage together |
 //! | `units.rs`, `unit.rs` | the live units; a unit as its owner sees it |
 //! | `page.rs`, `crawl_name.rs`, `date.rs` | what callers pass in, and its bounds |
-//! | `rows.rs` | the layout of the storage |
+//! | `rows.rs`, `queue.rs` | the layout of the storage; of a domain's queue |
 //! | `store.rs`, `embedded.rs`, `memory.rs` | the interface to a storage; on disk; in memory |
 //!
 //! # What is not here
@@ -35,6 +35,7 @@ mod frontier;
 mod memory;
 mod moment;
 mod page;
+mod queue;
 mod rows;
 mod schedule;
 mod settings;
@@ -48,7 +49,9 @@ pub use self::crawl_name::{CrawlName, CrawlNameError};
 pub use self::date::Date;
 pub use self::embedded::EmbeddedStore;
 pub use self::error::FrontierError;
-pub use self::frontier::{DomainStatus, Frontier, Gate, PageStatus, Revision};
+pub use self::frontier::{
+    DomainStatus, Forgotten, Frontier, Gate, PageStatus, Revision, UnitStatus,
+};
 pub use self::memory::MemoryStore;
 pub use self::moment::Moment;
 pub use self::page::{

@@ -64,6 +64,14 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).read(table, key)
     }
 
+    fn read_many(
+        &self,
+        table: Table,
+        keys: &[Vec<u8>],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        (**self).read_many(table, keys)
+    }
+
     fn scan(
         &self,
         table: Table,
@@ -80,5 +88,9 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     fn sync(&self) -> Result<(), StoreError> {
         (**self).sync()
+    }
+
+    fn recover(&self) -> Result<(), StoreError> {
+        (**self).recover()
     }
 }

@@ -147,6 +147,31 @@ impl ValidPage {
     }
 }
 
+/// Splits pages into the valid ones and the answers to the others, `None` for a valid page.
+pub(crate) fn check(pages: Vec<NewPage>, kind: KeyKind) -> (Vec<ValidPage>, Vec<Option<Answer>>) {
+    let mut valid = Vec::with_capacity(pages.len());
+    let mut answers = Vec::with_capacity(pages.len());
+    for page in pages {
+        match ValidPage::new(page, kind) {
+            Ok(page) => {
+                valid.push(page);
+                answers.push(None);
+            }
+            Err(why) => answers.push(Some(Answer::Invalid(why))),
+        }
+    }
+    (valid, answers)
+}
+
+/// Fills the answers of [`check`] with the answers to the valid pages.
+pub(crate) fn merge(answers: Vec<Option<Answer>>, valid: Vec<Answer>) -> Vec<Answer> {
+    let mut valid = valid.into_iter();
+    let answers = answers
+        .into_iter()
+        .map(|answer| answer.or_else(|| valid.next()));
+    answers.flatten().collect()
+}
+
 /// Returns the URL in the form under which pages are compared: parsed by the URL standard, without
 /// a fragment.
 ///

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | control | `v` | version of the layout, seed of the URL hashes |
 //! | control | `s` | end of the reserved tokens and orders |
-//! | control | `i` | next id of a domain or a queue |
+//! | control | `i`, `q` | next id of a domain, of a queue |
 //! | control | `n` | next id of a crawl |
 //! | control | `c` crawl | [`CrawlRow`] |
 //! | control | `u` token | [`UnitRow`] |
@@ -13,7 +13,8 @@
 //! | domains | `d` id | [`DomainRow`] |
 //! | domains | `t` id | name of the domain |
 //! | pages | domain hash | [`PageRow`] |
-//! | queue | queue lane order hash | nothing; for a dated page its priority |
+//! | pages | domain hash `v` | [`Visit`], the last one |
+//! | queue | queue … | pages that wait: `queue.rs` |
 //!
 //! Numbers in keys are big-endian, so keys sort by number. A domain's pages and its queue have ids
 //! of their own: a purge gives the domain a new queue, and the old rows are deleted later.
@@ -21,13 +22,11 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::page::Priority;
+use crate::queue::Ready;
 use crate::{Date, StoreError, Token};
 
 /// The version of the layout.
-pub(crate) const VERSION: u8 = 1;
-/// The lane of pages with a date. It sorts after the lanes of all priorities.
-const DATED_LANE: u8 = u8::MAX;
+pub(crate) const VERSION: u8 = 2;
 
 /// The id of a crawl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -37,7 +36,7 @@ pub(crate) struct CrawlId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct DomainId(pub(crate) u32);
 
-/// The id of a domain's queue. It comes from the same counter as [`DomainId`].
+/// The id of a domain's queue. A purge gives a domain a new one. Ids are never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct QueueId(pub(crate) u32);
 
@@ -51,7 +50,7 @@ pub(crate) struct CrawlRow {
 pub(crate) struct UnitRow {
     pub(crate) domain: DomainId,
     pub(crate) expires: Date,
-    pub(crate) pages: Vec<QueueRow>,
+    pub(crate) pages: Vec<Ready>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -67,15 +66,33 @@ pub(crate) struct DomainRow {
     pub(crate) next: Date,
     pub(crate) blocked_until: Date,
     pub(crate) delay_ms: u64,
+    /// The number of finished pages from which on the domain is not handed out; 0 for none.
+    pub(crate) finished_max: u32,
 }
 
-/// A page that was accepted. Whether it waits is in the queue only.
+/// A page that was accepted. It does not change. Whether it waits is in the queue only.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct PageRow {
+pub(crate) struct PageRow<'a> {
     pub(crate) form: UrlForm,
-    pub(crate) url: String,
-    pub(crate) metadata: Vec<u8>,
-    pub(crate) visit: Option<Visit>,
+    pub(crate) url: &'a str,
+    pub(crate) metadata: &'a [u8],
+    /// The date at which the page was added, in seconds since 1970 (UTC).
+    pub(crate) added_secs: u64,
+}
+
+impl<'a> PageRow<'a> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, StoreError> {
+        postcard::from_bytes(bytes).map_err(|_| damaged("pages", bytes))
+    }
+
+    /// Returns whether this is the page of a canonical URL in a domain.
+    pub(crate) fn is_of(&self, url: &str, domain: &str) -> bool {
+        UrlForm::split(url, domain) == (self.form, self.url)
+    }
+
+    pub(crate) fn url(&self, domain: &str) -> String {
+        self.form.join(domain, self.url)
+    }
 }
 
 /// The last visit of a page.
@@ -85,10 +102,6 @@ pub(crate) struct Visit {
     pub(crate) status: u16,
     /// The date of the next visit, if there is to be one.
     pub(crate) again: Option<Date>,
-    /// Attempts that failed since the last visit that did not.
-    pub(crate) attempts: u16,
-    /// How many of these attempts the host refused.
-    pub(crate) refusals: u16,
 }
 
 impl Visit {
@@ -98,8 +111,6 @@ impl Visit {
             at,
             status: 0,
             again: None,
-            attempts: 0,
-            refusals: 0,
         }
     }
 }
@@ -139,74 +150,6 @@ impl UrlForm {
             Self::Http => ["http://", domain, rest].concat(),
         }
     }
-}
-
-/// The place of a page in its domain's queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct QueueRow {
-    lane: u8,
-    order: u64,
-    pub(crate) hash: u64,
-}
-
-impl QueueRow {
-    /// Returns the place of a page that may be handed out. A lower `order` is first.
-    pub(crate) const fn ready(priority: Priority, order: u64, hash: u64) -> Self {
-        let lane = Priority::MAX.level() - priority.level();
-        Self { lane, order, hash }
-    }
-
-    /// Returns the place of a page that has to wait for a date.
-    pub(crate) const fn dated(due: Date, hash: u64) -> Self {
-        Self {
-            lane: DATED_LANE,
-            order: due.millis(),
-            hash,
-        }
-    }
-
-    /// Returns the priority of a page that may be handed out.
-    pub(crate) fn priority(self) -> Priority {
-        let level = Priority::MAX.level().saturating_sub(self.lane);
-        Priority::new(level).unwrap_or_default()
-    }
-
-    /// Returns the date of a page in the dated lane.
-    pub(crate) fn due(self) -> Date {
-        Date::from_millis(self.order).unwrap_or_default()
-    }
-
-    pub(crate) const fn is_dated(self) -> bool {
-        self.lane == DATED_LANE
-    }
-
-    pub(crate) fn key(self, queue: QueueId) -> Vec<u8> {
-        let mut key = Vec::with_capacity(21);
-        key.extend(queue.0.to_be_bytes());
-        key.push(self.lane);
-        key.extend(self.order.to_be_bytes());
-        key.extend(self.hash.to_be_bytes());
-        key
-    }
-
-    pub(crate) fn of_key(key: &[u8]) -> Result<Self, StoreError> {
-        let rest = key.get(4..).unwrap_or_default();
-        let (Some((lane, rest)), 21) = (rest.split_first(), key.len()) else {
-            return Err(damaged("queue", key));
-        };
-        Ok(Self {
-            lane: *lane,
-            order: number(&rest[..8]),
-            hash: number(&rest[8..]),
-        })
-    }
-}
-
-/// The first key of the pages of a queue that have a date.
-pub(crate) fn dated_prefix(queue: QueueId) -> Vec<u8> {
-    let mut key = queue.0.to_be_bytes().to_vec();
-    key.push(DATED_LANE);
-    key
 }
 
 /// Rows that are deleted little by little.
@@ -262,9 +205,16 @@ pub(crate) fn text_key(id: DomainId) -> Vec<u8> {
 }
 
 pub(crate) fn page_key(domain: DomainId, hash: u64) -> Vec<u8> {
-    let mut key = Vec::with_capacity(12);
+    let mut key = Vec::with_capacity(13);
     key.extend(domain.0.to_be_bytes());
     key.extend(hash.to_be_bytes());
+    key
+}
+
+/// The key of a page's last visit. It follows the page.
+pub(crate) fn visit_key(domain: DomainId, hash: u64) -> Vec<u8> {
+    let mut key = page_key(domain, hash);
+    key.push(b'v');
     key
 }
 
@@ -303,26 +253,6 @@ pub(crate) fn damaged(table: &str, bytes: &[u8]) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pages_sort_by_priority_then_order_then_date() {
-        let date = |millis| Date::from_millis(millis).unwrap();
-        let rows = [
-            QueueRow::ready(Priority::MAX, 9, 1),
-            QueueRow::ready(Priority::default(), 2, 7),
-            QueueRow::ready(Priority::default(), 3, 0),
-            QueueRow::ready(Priority::MIN, 1, 5),
-            QueueRow::dated(date(5), 3),
-            QueueRow::dated(date(1 << 40), 0),
-        ];
-        let keys: Vec<_> = rows.iter().map(|row| row.key(QueueId(3))).collect();
-        assert!(keys.is_sorted());
-        for (row, key) in rows.iter().zip(&keys) {
-            assert_eq!(QueueRow::of_key(key).as_ref(), Ok(row));
-            assert_eq!(key.starts_with(&dated_prefix(QueueId(3))), row.is_dated());
-        }
-        assert!(QueueRow::of_key(b"short").is_err());
-    }
 
     #[test]
     fn a_url_is_split_and_joined_without_loss() {

@@ -7,6 +7,16 @@ pub trait Store: Send + Sync {
     /// Returns the value of a key.
     fn read(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
+    /// Returns the values of several keys, in the order of the keys. Adding pages calls this once for
+    /// the domains and once for the pages of a call.
+    fn read_many(
+        &self,
+        table: Table,
+        keys: &[Vec<u8>],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        keys.iter().map(|key| self.read(table, key)).collect()
+    }
+
     /// Calls `visit` for the entries whose key begins with `prefix` and is at least `from`, in the
     /// order of the keys, until it returns `false`.
     fn scan(
@@ -22,6 +32,12 @@ pub trait Store: Send + Sync {
 
     /// Waits until all committed batches survive a power failure.
     fn sync(&self) -> Result<(), StoreError>;
+
+    /// Makes the storage usable again after a call failed. Fails while the cause persists. A batch
+    /// whose commit failed may be stored or not.
+    fn recover(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// A table of a [`Store`].

@@ -6,14 +6,15 @@ use hashbrown::HashMap;
 use politely_core::Timestamp;
 
 use crate::Token;
-use crate::rows::{DomainId, QueueRow};
+use crate::queue::Ready;
+use crate::rows::DomainId;
 
 /// A live unit of work.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) domain: DomainId,
     pub(crate) expires: Timestamp,
-    pub(crate) pages: Vec<QueueRow>,
+    pub(crate) pages: Vec<Ready>,
 }
 
 /// The live units of work, by token, domain and expiry.
@@ -52,6 +53,11 @@ impl Units {
         let range = (domain, Token(0))..=(domain, Token(u64::MAX));
         let tokens = self.by_domain.range(range).map(|(_, token)| *token);
         tokens.filter_map(|token| Some((token, self.held.get(&token)?)))
+    }
+
+    /// Returns all units, and their tokens.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Token, &Held)> {
+        self.held.iter().map(|(token, held)| (*token, held))
     }
 
     /// Returns the tokens of at most `most` units that have expired, the first expired first.

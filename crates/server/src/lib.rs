@@ -41,5 +41,5 @@ mod watch;
 pub use coordinator::{Coordinator, PolicyRefused, Settings, StartError};
 pub use frontier::{FrontierOpenError, FrontierService};
 pub use politely_frontier::{Settings as FrontierSettings, Spacing};
-pub use serve::{Caps, Certificate, Options, Reload, ServeError, Server};
+pub use serve::{Caps, Certificate, Grpc, Options, Reload, ServeError, Server, SetLogLevel};
 pub use tokens::{Role, Token, Tokens};

@@ -33,6 +33,7 @@ files! {
     "app.js": JS,
     "api.js": JS,
     "chart.js": JS,
+    "crawls.js": JS,
     "dom.js": JS,
     "events.js": JS,
     "fleet.js": JS,

@@ -92,12 +92,25 @@ pub struct Options {
     pub token: Option<Tokens>,
     /// The certificate for TLS. Without it the server speaks plain HTTP.
     pub certificate: Option<Certificate>,
-    /// A further address to listen on, for workers that speak `URLFrontier`'s protocol.
-    pub grpc: Option<SocketAddr>,
+    /// What serves workers that speak `URLFrontier`'s protocol.
+    pub grpc: Option<Grpc>,
     /// The frontier. Without it the calls of `/api/v1/frontier` are answered 404.
     pub frontier: Option<FrontierService>,
     /// The commit of the program, for `politely_build_info` in `/metrics`.
     pub commit: &'static str,
+}
+
+/// Sets the level of a part of the program's log: the part, and one of `trace`, `debug`, `info`,
+/// `warn`, `error`. The error says why it is not set.
+pub type SetLogLevel = fn(&str, &str) -> Result<(), String>;
+
+/// What serves workers that speak `URLFrontier`'s protocol.
+#[derive(Clone, Copy, Debug)]
+pub struct Grpc {
+    /// A further address to listen on.
+    pub bind: SocketAddr,
+    /// Carries out the call `SetLogLevel`.
+    pub set_log_level: SetLogLevel,
 }
 
 /// Why a server cannot start.
@@ -163,7 +176,8 @@ impl Server {
         let access = if let Some(tokens) = options.token {
             api::Access::Tokens(RwLock::new(Arc::new(tokens)))
         } else {
-            let open = [Some(bind), options.grpc].into_iter().flatten();
+            let grpc = options.grpc.map(|grpc| grpc.bind);
+            let open = [Some(bind), grpc].into_iter().flatten();
             let mut open = open.filter(|address| !address.ip().is_loopback());
             match open.next() {
                 None => api::Access::Loopback,
@@ -172,7 +186,7 @@ impl Server {
         };
         let tls = options.certificate.as_ref().map(acceptor).transpose()?;
         let (listener, address) = listen(bind)?;
-        let grpc = options.grpc.map(listen).transpose()?;
+        let grpc = options.grpc.map(|grpc| listen(grpc.bind)).transpose()?;
         crate::watch::install();
         let caps = Caps::default();
         coordinator.set_client_keys(caps.client_keys);
@@ -182,6 +196,7 @@ impl Server {
             access,
             frontier.clone(),
             caps.waiting,
+            options.grpc.map(|grpc| grpc.set_log_level),
             options.commit,
         );
         Ok(Self {

@@ -50,9 +50,9 @@ pub use self::locks::{ClientLock, LockFailure, LockWanted};
 use self::coordinators::Coordinators;
 use crate::wire::{
     Answer, Cancel, Cancelled, Exchange, Exchanged, FleetStats, FrontierCrawls, FrontierDomains,
-    FrontierDomainsQuery, FrontierPages, FrontierPagesQuery, ImportKeys, KeyDetail, KeyPage,
-    KeyPatch, KeysChanged, KeysQuery, Permits, Problem, PutSummary, RefusedCode, Renewed,
-    UsagePage, UsageQuery,
+    FrontierDomainsQuery, FrontierOwners, FrontierOwnersQuery, FrontierPages, FrontierPagesQuery,
+    ImportKeys, KeyDetail, KeyPage, KeyPatch, KeysChanged, KeysQuery, Permits, Problem, PutSummary,
+    RefusedCode, Renewed, UsagePage, UsageQuery,
 };
 
 /// The timeout of an answer, in addition to the time for which the call may be held open.
@@ -287,6 +287,16 @@ impl Client {
     ) -> impl Future<Output = Result<FrontierDomains, CallError>> + Send + use<> {
         let query = query_string(query);
         self.call(get(format!("/frontier/{}/domains?{query}", escaped(crawl))))
+    }
+
+    /// Returns owners of domains of a crawl of the frontier.
+    pub fn owners(
+        &self,
+        crawl: &str,
+        query: &FrontierOwnersQuery,
+    ) -> impl Future<Output = Result<FrontierOwners, CallError>> + Send + use<> {
+        let query = query_string(query);
+        self.call(get(format!("/frontier/{}/owners?{query}", escaped(crawl))))
     }
 
     /// Returns pages of a domain of a crawl of the frontier.

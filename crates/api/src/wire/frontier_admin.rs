@@ -85,6 +85,41 @@ pub struct FrontierDomain {
     pub delay_ms: u64,
 }
 
+/// The options of `owners`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+pub struct FrontierOwnersQuery {
+    /// The most owners, at most 1,000. Default 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Some owners of domains of a crawl.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FrontierOwners {
+    /// The owners, the oldest unit first.
+    pub owners: Vec<FrontierOwner>,
+}
+
+/// An owner of a domain: a live unit of work.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FrontierOwner {
+    /// The domain, as a key.
+    pub domain: String,
+    /// The worker. Absent for a unit that was handed out before the coordinator started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// The fencing token of the unit.
+    pub token: u64,
+    /// Its pages without an outcome.
+    pub pages: u32,
+    /// The rest of its lease, in milliseconds.
+    pub lease_ms: u64,
+}
+
 /// The options of `urls/{url}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
@@ -103,6 +138,8 @@ pub struct FrontierUrl {
     pub url: String,
     /// The domain, as a key.
     pub domain: String,
+    /// The date at which the page was added, in milliseconds since 1970 (UTC), in whole seconds.
+    pub added_unix_ms: u64,
     /// The fencing token of the unit that has the page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<u64>,

@@ -2,7 +2,8 @@
 
 use hashbrown::HashMap;
 
-use crate::rows::{DomainId, QueueRow};
+use crate::queue::RunId;
+use crate::rows::DomainId;
 
 /// The most domains that are remembered.
 const FRONTS_MAX: usize = 10_000;
@@ -13,16 +14,16 @@ const FRONTS_MAX: usize = 10_000;
 /// with millions of pages loses its first pages with every unit. A scan that starts at the first
 /// page that is left passes none of them.
 #[derive(Debug, Default)]
-pub(super) struct Fronts(HashMap<DomainId, QueueRow, foldhash::fast::FixedState>);
+pub(super) struct Fronts(HashMap<DomainId, RunId, foldhash::fast::FixedState>);
 
 impl Fronts {
-    /// Returns a row such that no page of the domain's queue is before it.
-    pub(super) fn find(&self, id: DomainId) -> Option<QueueRow> {
+    /// Returns a run such that no page of the domain's queue is before it.
+    pub(super) fn find(&self, id: DomainId) -> Option<RunId> {
         self.0.get(&id).copied()
     }
 
     /// Remembers that no page of the domain's queue is before `first`.
-    pub(super) fn set(&mut self, id: DomainId, first: QueueRow) {
+    pub(super) fn set(&mut self, id: DomainId, first: RunId) {
         // Forgetting costs one long scan per domain, and this happens rarely.
         if self.0.len() >= FRONTS_MAX && !self.0.contains_key(&id) {
             self.0.clear();
@@ -30,10 +31,10 @@ impl Fronts {
         self.0.insert(id, first);
     }
 
-    /// Notes a page that enters the domain's queue.
-    pub(super) fn add(&mut self, id: DomainId, row: QueueRow) {
+    /// Notes a run that enters the domain's queue.
+    pub(super) fn add(&mut self, id: DomainId, run: RunId) {
         if let Some(first) = self.0.get_mut(&id) {
-            *first = row.min(*first);
+            *first = run.min(*first);
         }
     }
 
@@ -49,19 +50,19 @@ mod tests {
     use crate::Priority;
 
     #[test]
-    fn a_front_moves_back_for_an_earlier_page_only() {
-        let row = |level, order| QueueRow::ready(Priority::new(level).unwrap(), order, 0);
+    fn a_front_moves_back_for_an_earlier_run_only() {
+        let run = |level, order| RunId::new(Priority::new(level).unwrap(), order);
         let (id, other) = (DomainId(1), DomainId(2));
         let mut fronts = Fronts::default();
-        fronts.set(id, row(5, 7));
-        fronts.add(id, row(5, 8));
-        fronts.add(other, row(9, 1));
+        fronts.set(id, run(5, 7));
+        fronts.add(id, run(5, 8));
+        fronts.add(other, run(9, 1));
         assert_eq!(
             (fronts.find(id), fronts.find(other)),
-            (Some(row(5, 7)), None)
+            (Some(run(5, 7)), None)
         );
-        fronts.add(id, row(6, 9));
-        assert_eq!(fronts.find(id), Some(row(6, 9)));
+        fronts.add(id, run(6, 9));
+        assert_eq!(fronts.find(id), Some(run(6, 9)));
         fronts.remove(id);
         assert_eq!(fronts.find(id), None);
     }
@@ -70,7 +71,7 @@ mod tests {
     fn fronts_are_bounded() {
         let mut fronts = Fronts::default();
         for id in 0..3 * FRONTS_MAX as u32 {
-            fronts.set(DomainId(id), QueueRow::ready(Priority::MIN, 1, 0));
+            fronts.set(DomainId(id), RunId::new(Priority::MIN, 1));
             assert!(fronts.0.len() <= FRONTS_MAX);
         }
     }

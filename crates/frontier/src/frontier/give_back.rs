@@ -3,34 +3,28 @@
 use std::time::Duration;
 
 use super::Frontier;
-use super::stage::{PROBES_MAX, Stage, put_dated};
-use crate::page::canonical;
-use crate::rows::{self, DomainId, PageRow, QueueRow, UnitRow, Visit};
+use super::add::PROBES_MAX;
+use super::stage::Stage;
+use crate::page::{self, canonical};
+use crate::queue::{Dated, Failures, Ready};
+use crate::rows::{self, DomainId, PageRow, UnitRow, Visit};
 use crate::units::Held;
 use crate::{Accepted, FrontierError, GiveBack, Moment, Next, PageOutcome, Store, Table, Token};
 
 /// An outcome and its page.
 struct Reported {
-    row: QueueRow,
-    page: PageRow,
+    page: Ready,
     status: u16,
     next: Next,
 }
 
 impl Reported {
-    /// Returns the failed attempts since the last visit that did not fail, and how many of them the
-    /// host refused.
-    fn failures(&self) -> (u16, u16) {
-        let Next::Retry { is_refused, .. } = self.next else {
-            return (0, 0);
-        };
-        let before = self
-            .page
-            .visit
-            .map(|visit| (visit.attempts, visit.refusals));
-        let (attempts, refusals) = before.unwrap_or_default();
-        let refusals = refusals.saturating_add(u16::from(is_refused));
-        (attempts.saturating_add(1), refusals)
+    /// Returns the failed attempts since the last visit that did not fail.
+    fn failures(&self) -> Failures {
+        match self.next {
+            Next::Retry { is_refused, .. } => self.page.page.failures.with(is_refused),
+            _ => Failures::NONE,
+        }
     }
 }
 
@@ -99,21 +93,18 @@ impl<S: Store> Frontier<S> {
         token: Token,
         outcomes: &[PageOutcome],
         now: Moment,
-    ) -> Result<(Vec<Reported>, Vec<QueueRow>), FrontierError> {
+    ) -> Result<(Vec<Reported>, Vec<Ready>), FrontierError> {
         let held = self.held(token, now)?;
-        let name = self.domain_name(held.domain)?;
         let mut left = held.pages.clone();
-        left.sort_unstable_by_key(|row| row.hash);
+        left.sort_unstable_by_key(Ready::hash);
         let mut reported = Vec::with_capacity(outcomes.len());
         for outcome in outcomes {
             let url = canonical(&outcome.url)?;
-            let found = self.find_page(held.domain, &name, url.as_str(), &left)?;
-            let Some((place, page)) = found else {
+            let Some(place) = self.find_page(held.domain, url.as_str(), &left)? else {
                 return Err(FrontierError::NotInUnit(token, url.into()));
             };
             reported.push(Reported {
-                row: left.remove(place),
-                page,
+                page: left.remove(place),
                 status: outcome.status,
                 next: outcome.next,
             });
@@ -125,19 +116,25 @@ impl<S: Store> Frontier<S> {
     fn find_page(
         &self,
         domain: DomainId,
-        name: &str,
         url: &str,
-        rows: &[QueueRow],
-    ) -> Result<Option<(usize, PageRow)>, FrontierError> {
-        for probe in 0..PROBES_MAX {
-            let hash = self.hash(url).wrapping_add(probe);
-            let Ok(place) = rows.binary_search_by_key(&hash, |row| row.hash) else {
-                continue;
-            };
-            let page = self.read_page(domain, hash)?;
-            let page = page.ok_or_else(|| rows::damaged("pages", url.as_bytes()))?;
-            if page.form.join(name, &page.url) == url {
-                return Ok(Some((place, page)));
+        pages: &[Ready],
+    ) -> Result<Option<usize>, FrontierError> {
+        let hash = self.hash(url);
+        let probes = (0..PROBES_MAX).map(|probe| hash.wrapping_add(probe));
+        let place = |hash| pages.binary_search_by_key(&hash, Ready::hash).ok();
+        let places: Vec<_> = probes.filter_map(place).collect();
+        match places[..] {
+            [] => return Ok(None),
+            // A page with this very hash is the page, unless the hashes of two pages collide.
+            [place] if pages[place].hash() == hash => return Ok(Some(place)),
+            _ => {}
+        }
+        let name = self.domain_name(domain)?;
+        for place in places {
+            let row = self.read_page(domain, pages[place].hash())?;
+            let row = row.ok_or_else(|| rows::damaged("pages", url.as_bytes()))?;
+            if PageRow::decode(&row)?.is_of(url, &name) {
+                return Ok(Some(place));
             }
         }
         Ok(None)
@@ -147,7 +144,7 @@ impl<S: Store> Frontier<S> {
         &mut self,
         words: GiveBack,
         reported: Vec<Reported>,
-        left: Vec<QueueRow>,
+        left: Vec<Ready>,
         now: Moment,
     ) -> Result<Accepted, FrontierError> {
         let token = words.token;
@@ -166,42 +163,41 @@ impl<S: Store> Frontier<S> {
         };
         let mut domain = *domain;
         domain.leased = domain.leased.saturating_sub(released);
-        for row in returned {
-            domain.priority = domain.priority.max(row.priority());
+        for page in returned {
+            domain.priority = domain.priority.max(page.run.priority());
         }
+        let mut visited = Vec::with_capacity(reported.len());
         for report in reported {
+            let (priority, hash) = (report.page.run.priority(), report.page.hash());
             let again = match report.next {
                 Next::Unvisited => {
-                    domain.priority = domain.priority.max(report.row.priority());
+                    domain.priority = domain.priority.max(priority);
                     continue;
                 }
                 Next::Never => None,
                 Next::At(date) | Next::Retry { at: date, .. } => Some(date),
             };
-            stage
-                .batch
-                .remove(Table::Queue, report.row.key(domain.queue));
+            visited.push(report.page);
             domain.ready = domain.ready.saturating_sub(1);
-            if let Some(date) = again {
-                let (hash, priority) = (report.row.hash, report.row.priority());
-                put_dated(&mut stage.batch, domain.queue, date, hash, priority);
-                domain.add_dated(date);
+            if let Some(due) = again {
+                let dated = Dated {
+                    due,
+                    hash,
+                    priority,
+                    failures: report.failures(),
+                };
+                dated.store(&mut stage.batch, domain.queue);
+                domain.add_dated(due);
             }
-            let (attempts, refusals) = report.failures();
-            let visit = Some(Visit {
+            let visit = rows::encode(&Visit {
                 at: now.date,
                 status: report.status,
                 again,
-                attempts,
-                refusals,
             });
-            let page = PageRow {
-                visit,
-                ..report.page
-            };
-            let key = rows::page_key(id, report.row.hash);
-            stage.batch.put(Table::Pages, key, rows::encode(&page));
+            let key = rows::visit_key(id, hash);
+            stage.batch.put(Table::Pages, key, visit);
         }
+        self.remove_ready(&mut stage.batch, domain.queue, visited.into_iter())?;
         let kept_len = kept.len() as u32;
         let kept = (!kept.is_empty()).then_some(Held {
             domain: id,
@@ -216,7 +212,9 @@ impl<S: Store> Frontier<S> {
             domain.next = domain.next.max(now.at + spacing.max(words.pause));
         }
         stage.domains.insert(id, domain);
-        let answers = self.add_pages(&mut stage, domain.crawl, words.found, now)?;
+        let (found, answers) = page::check(words.found, self.settings.kind);
+        let found = self.add_pages(&mut stage, domain.crawl, &found, now)?;
+        let answers = page::merge(answers, found);
         self.finish(stage, now)?;
         self.units.remove(token);
         if let Some(held) = kept {

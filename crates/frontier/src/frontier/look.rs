@@ -1,10 +1,13 @@
 //! Calls that only read.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Frontier;
 use crate::page::{ValidPage, canonical};
-use crate::rows::{self, DomainId, PageRow};
+use crate::queue::Ready;
+use crate::rows::{self, DomainId, PageRow, Visit};
+use crate::units::Held;
 use crate::{
     Counts, CrawlName, Date, FrontierError, Moment, NewPage, Store, StoreError, Table, Token,
 };
@@ -24,6 +27,21 @@ pub struct DomainStatus {
     pub blocked_until: Option<Date>,
     /// The least pause between two units, by an operator's order.
     pub delay: Duration,
+    /// The number of finished pages from which on it is not handed out, by an operator's order.
+    pub finished_max: Option<NonZeroU32>,
+}
+
+/// What is known about a live unit of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitStatus {
+    /// Its token.
+    pub token: Token,
+    /// Its domain, as the text of a key.
+    pub domain: String,
+    /// Its pages without an outcome.
+    pub pages: u32,
+    /// The rest of its lease.
+    pub lease: Duration,
 }
 
 /// What is known about a page.
@@ -33,6 +51,8 @@ pub struct PageStatus {
     pub url: String,
     /// The domain, as the text of a key.
     pub domain: String,
+    /// The date at which it was added, in whole seconds.
+    pub added: Date,
     /// The unit that has the page now.
     pub leased: Option<Token>,
     /// The date of the last visit.
@@ -64,9 +84,9 @@ impl<S: Store> Frontier<S> {
         Some(&self.schedule.crawls().get(&domain.crawl)?.name)
     }
 
-    /// Returns whether the storage failed, so that every call fails.
-    pub const fn is_closed(&self) -> bool {
-        self.is_closed
+    /// Returns why the storage failed, if every call fails therefore.
+    pub const fn failure(&self) -> Option<&StoreError> {
+        self.failure.as_ref()
     }
 
     /// Returns the numbers of a crawl.
@@ -115,6 +135,36 @@ impl<S: Store> Frontier<S> {
         };
         let statuses = found.into_iter().map(status);
         statuses.filter_map(Result::transpose).collect()
+    }
+
+    /// Returns at most `most` live units of a crawl, the oldest first.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl, and if the storage fails.
+    pub fn units(
+        &self,
+        crawl: &CrawlName,
+        most: usize,
+        now: Moment,
+    ) -> Result<Vec<UnitStatus>, FrontierError> {
+        let crawl = self.crawl(crawl)?;
+        let now = self.normalize(now).at;
+        let crawl_of = |domain| self.schedule.domain(domain).map(|domain| domain.crawl);
+        let units = self
+            .units
+            .iter()
+            .filter(|(_, held)| held.expires > now && crawl_of(held.domain) == Some(crawl));
+        let mut units: Vec<_> = units.collect();
+        units.sort_unstable_by_key(|(token, _)| *token);
+        let status = |(token, held): (Token, &Held)| {
+            Ok(UnitStatus {
+                token,
+                domain: self.domain_name(held.domain)?,
+                pages: held.pages.len() as u32,
+                lease: held.expires.since(now),
+            })
+        };
+        units.into_iter().take(most).map(status).collect()
     }
 
     /// Returns one domain of a crawl.
@@ -177,17 +227,30 @@ impl<S: Store> Frontier<S> {
             Some(u64::MAX) => return Ok(Vec::new()),
             Some(hash) => rows::page_key(id, hash + 1),
         };
-        let mut found = Vec::new();
-        if most > 0 {
-            self.store
-                .scan(Table::Pages, &prefix, &from, &mut |key, row| {
-                    found.push((rows::number(&key[prefix.len()..]), row.to_vec()));
-                    found.len() < most
-                })?;
+        let mut found: Vec<(u64, Vec<u8>, Option<Visit>)> = Vec::new();
+        let mut error = None;
+        self.store
+            .scan(Table::Pages, &prefix, &from, &mut |key, row| {
+                let hash = rows::number(&key[prefix.len()..prefix.len() + 8]);
+                if key.len() == from.len() {
+                    if found.len() >= most {
+                        return false;
+                    }
+                    found.push((hash, row.to_vec(), None));
+                } else if let Some(last) = found.last_mut().filter(|last| last.0 == hash) {
+                    match rows::decode("pages", row) {
+                        Ok(visit) => last.2 = Some(visit),
+                        Err(why) => error = Some(why),
+                    }
+                }
+                error.is_none()
+            })?;
+        if let Some(error) = error {
+            return Err(error.into());
         }
-        let page = |(hash, row): (u64, Vec<u8>)| {
-            let row = rows::decode("pages", &row)?;
-            Ok((hash, self.page_found(id, domain, hash, row)))
+        let page = |(hash, row, visit): (u64, Vec<u8>, Option<Visit>)| {
+            let row = PageRow::decode(&row)?;
+            Ok((hash, self.page_found(id, domain, hash, &row, visit)))
         };
         found.into_iter().map(page).collect()
     }
@@ -202,6 +265,7 @@ impl<S: Store> Frontier<S> {
             wait: domain.next.since(self.normalize(now).at),
             blocked_until: Some(orders.blocked_until).filter(|date| *date > now.date),
             delay: orders.delay,
+            finished_max: NonZeroU32::new(orders.finished_max),
         })
     }
 
@@ -211,30 +275,43 @@ impl<S: Store> Frontier<S> {
         name: &str,
         url: &str,
     ) -> Result<Option<PageStatus>, StoreError> {
-        for probe in 0..super::stage::PROBES_MAX {
+        for probe in 0..super::add::PROBES_MAX {
             let hash = self.hash(url).wrapping_add(probe);
             let Some(row) = self.read_page(id, hash)? else {
                 return Ok(None);
             };
-            if row.form.join(name, &row.url) != url {
+            let row = PageRow::decode(&row)?;
+            if !row.is_of(url, name) {
                 continue;
             }
-            return Ok(Some(self.page_found(id, name, hash, row)));
+            let visit = self.store.read(Table::Pages, &rows::visit_key(id, hash))?;
+            let visit = visit.map(|visit| rows::decode("pages", &visit));
+            let visit = visit.transpose()?;
+            return Ok(Some(self.page_found(id, name, hash, &row, visit)));
         }
         Ok(None)
     }
 
-    fn page_found(&self, id: DomainId, name: &str, hash: u64, row: PageRow) -> PageStatus {
+    fn page_found(
+        &self,
+        id: DomainId,
+        name: &str,
+        hash: u64,
+        row: &PageRow<'_>,
+        visit: Option<Visit>,
+    ) -> PageStatus {
         let mut units = self.units.of_domain(id);
-        let leased = units.find(|(_, held)| held.pages.iter().any(|page| page.hash == hash));
+        let has_page = |page: &Ready| page.hash() == hash;
+        let leased = units.find(|(_, held)| held.pages.iter().any(has_page));
         PageStatus {
-            url: row.form.join(name, &row.url),
+            url: row.url(name),
             domain: name.to_owned(),
+            added: Date::EPOCH.after(Duration::from_secs(row.added_secs)),
             leased: leased.map(|(token, _)| token),
-            visited: row.visit.map(|visit| visit.at),
-            status: row.visit.map(|visit| visit.status),
-            again: row.visit.and_then(|visit| visit.again),
-            metadata: row.metadata,
+            visited: visit.map(|visit| visit.at),
+            status: visit.map(|visit| visit.status),
+            again: visit.and_then(|visit| visit.again),
+            metadata: row.metadata.to_vec(),
         }
     }
 }

@@ -3,30 +3,35 @@
 //! Each call is one atomic batch of the storage. The memory changes after the batch is committed,
 //! so a process that is killed between any two steps leaves a storage that is whole. If the storage
 //! fails, it is in doubt whether the batch is in it. The frontier then refuses all further calls,
-//! and opening it again reads the truth.
+//! until `recover` reads what is stored.
 
+mod add;
+mod forget;
 mod fronts;
 mod give_back;
 mod look;
 mod open;
 mod operate;
 mod revise;
+mod runs;
 mod serial;
 mod stage;
 mod sweep;
 mod take;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use politely_core::{Rng, Timestamp};
 
+pub use self::forget::Forgotten;
 use self::fronts::Fronts;
-pub use self::look::{DomainStatus, PageStatus};
+pub use self::look::{DomainStatus, PageStatus, UnitStatus};
 pub use self::revise::Revision;
 use self::serial::Serial;
 use self::stage::Stage;
 pub use self::take::Gate;
-use crate::page::NewPage;
+use crate::page::{self, NewPage, ValidPage};
 use crate::rows::{self, CrawlId, DomainId};
 use crate::schedule::{Domain, Schedule};
 use crate::units::Units;
@@ -55,16 +60,18 @@ pub struct Frontier<S> {
     fronts: Fronts,
     crawls: BTreeMap<CrawlName, CrawlId>,
     serial: Serial,
-    /// The next id of a domain or a queue.
-    next_id: u32,
+    next_domain: u32,
+    next_queue: u32,
+    /// The next ids of a domain and a queue as the storage has them.
+    stored_ids: (u32, u32),
     next_crawl: u32,
     /// The seed of the hashes of URLs.
     seed: u64,
     rng: Rng,
     /// The latest monotonic time of a call.
     latest: Timestamp,
-    /// Whether the storage failed.
-    is_closed: bool,
+    /// Why the storage failed, until it works again.
+    failure: Option<StoreError>,
 }
 
 impl<S: Store> Frontier<S> {
@@ -81,6 +88,22 @@ impl<S: Store> Frontier<S> {
         &mut self,
         crawl: &CrawlName,
         pages: Vec<NewPage>,
+        now: Moment,
+    ) -> Result<Vec<Answer>, FrontierError> {
+        self.check_len(pages.len())?;
+        let (valid, answers) = page::check(pages, self.settings.kind);
+        Ok(page::merge(answers, self.put_valid(crawl, &valid, now)?))
+    }
+
+    /// Adds pages that were checked before, and returns one answer for each. See
+    /// [`put`](Self::put).
+    ///
+    /// # Errors
+    /// Fails for too many pages or crawls, and if the storage fails. No page is added then.
+    pub fn put_valid(
+        &mut self,
+        crawl: &CrawlName,
+        pages: &[ValidPage],
         now: Moment,
     ) -> Result<Vec<Answer>, FrontierError> {
         self.call(now, |frontier, now| {
@@ -110,13 +133,15 @@ impl<S: Store> Frontier<S> {
         now: Moment,
         work: impl FnOnce(&mut Self, Moment) -> Result<T, FrontierError>,
     ) -> Result<T, FrontierError> {
-        if self.is_closed {
-            return Err(FrontierError::Closed);
+        if let Some(why) = &self.failure {
+            return Err(FrontierError::Closed(why.clone()));
         }
         let now = self.normalize(now);
         self.latest = now.at;
         let result = self.expire(now).and_then(|()| work(self, now));
-        self.is_closed = matches!(result, Err(FrontierError::Store(_)));
+        if let Err(FrontierError::Store(why)) = &result {
+            self.failure = Some(why.clone());
+        }
         result
     }
 
@@ -140,7 +165,7 @@ impl<S: Store> Frontier<S> {
             };
             let spacing = self.spacing(held.domain);
             if let Some(domain) = stage.domain(&self.schedule, held.domain) {
-                let priorities = held.pages.iter().map(|row| row.priority());
+                let priorities = held.pages.iter().map(|page| page.run.priority());
                 let priority = priorities.max().unwrap_or(domain.priority);
                 domain.release(held.pages.len() as u32, priority);
                 domain.next = domain.next.max(now.at + spacing);
@@ -164,7 +189,13 @@ impl<S: Store> Frontier<S> {
                 .put(Table::Domains, rows::domain_key(*id), rows::encode(&row));
         }
         let is_reserved = self.serial.store(&mut stage.batch);
+        let ids = (self.next_domain, self.next_queue);
+        if self.stored_ids != ids {
+            stage.batch.put(Table::Control, b"i", ids.0.to_be_bytes());
+            stage.batch.put(Table::Control, b"q", ids.1.to_be_bytes());
+        }
         self.store.commit(stage.batch)?;
+        self.stored_ids = ids;
         // A power failure must not hand out a fencing token a second time.
         if is_reserved {
             self.store.sync()?;
@@ -188,6 +219,7 @@ impl<S: Store> Frontier<S> {
             next: now.date_after(domain.next.since(now.at)),
             blocked_until: orders.blocked_until,
             delay_ms: u64::try_from(orders.delay.as_millis()).unwrap_or(u64::MAX),
+            finished_max: orders.finished_max,
         }
     }
 

@@ -32,19 +32,48 @@ impl<S: Store> Frontier<S> {
             fronts: Fronts::default(),
             crawls: BTreeMap::new(),
             serial: Serial::open(&store)?,
-            next_id: next(&store, b"i")?,
-            next_crawl: next(&store, b"n")?,
-            seed: hash_seed(&store, seed)?,
+            next_domain: 1,
+            next_queue: 1,
+            stored_ids: (1, 1),
+            next_crawl: 1,
+            seed,
             rng: Rng::new(seed),
             latest: Timestamp::ZERO,
-            is_closed: false,
+            failure: None,
             store,
             settings,
         };
-        frontier.open_crawls()?;
-        frontier.open_domains(now)?;
-        frontier.open_units(now)?;
+        frontier.load(now)?;
         Ok(frontier)
+    }
+
+    /// Opens the frontier again after its storage failed. Everything that was acknowledged is there.
+    ///
+    /// # Errors
+    /// Fails while the storage cannot be used. The frontier then still refuses every call.
+    pub fn recover(&mut self, now: Moment) -> Result<(), StoreError> {
+        let recovered = self.store.recover().and_then(|()| {
+            let now = self.normalize(now);
+            self.load(now)
+        });
+        self.failure = recovered.clone().err();
+        recovered
+    }
+
+    fn load(&mut self, now: Moment) -> Result<(), StoreError> {
+        self.schedule = Schedule::new(self.settings.owners_max);
+        self.units = Units::default();
+        self.fronts = Fronts::default();
+        self.crawls.clear();
+        self.serial = Serial::open(&self.store)?;
+        self.next_domain = next(&self.store, b"i")?;
+        self.next_queue = next(&self.store, b"q")?;
+        self.stored_ids = (self.next_domain, self.next_queue);
+        self.next_crawl = next(&self.store, b"n")?;
+        self.seed = hash_seed(&self.store, self.seed)?;
+        self.open_crawls()?;
+        self.open_domains(now)?;
+        self.open_units(now)
     }
 
     fn open_crawls(&mut self) -> Result<(), StoreError> {
@@ -125,6 +154,7 @@ fn restored(row: &DomainRow, now: Moment) -> (Domain, Orders) {
     let orders = Orders {
         blocked_until: row.blocked_until,
         delay: Duration::from_millis(row.delay_ms),
+        finished_max: row.finished_max,
     };
     (domain, orders)
 }

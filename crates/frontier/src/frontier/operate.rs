@@ -1,12 +1,13 @@
 //! An operator's orders.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Frontier;
 use super::stage::Stage;
-use crate::rows::{self, CrawlRow, DomainId, Grave, QueueId};
+use crate::rows::{self, CrawlRow, DomainId, Grave};
 use crate::schedule::Orders;
-use crate::{Batch, CrawlName, Date, FrontierError, Moment, Priority, Store, Table};
+use crate::{Batch, CrawlName, Date, FrontierError, Moment, Priority, Spacing, Store, Table};
 
 /// The most domains of a crawl that are purged in one batch.
 const PURGED_MAX: usize = 1_000;
@@ -44,6 +45,28 @@ impl<S: Store> Frontier<S> {
         self.order(crawl, domain, now, |orders| {
             orders.delay = Duration::from_millis(millis);
         })
+    }
+
+    /// Bounds the finished pages of a domain. When the bound is reached, the domain is not handed out
+    /// until it is raised. `None` removes the bound. A unit that is live goes on.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl or domain, and if the storage fails.
+    pub fn limit(
+        &mut self,
+        crawl: &CrawlName,
+        domain: &str,
+        finished_max: Option<NonZeroU32>,
+        now: Moment,
+    ) -> Result<(), FrontierError> {
+        self.order(crawl, domain, now, |orders| {
+            orders.finished_max = finished_max.map_or(0, NonZeroU32::get);
+        })
+    }
+
+    /// Sets the pause of every domain between two units of work, until the frontier is opened again.
+    pub const fn set_spacing(&mut self, spacing: Spacing) {
+        self.settings.spacing = spacing;
     }
 
     /// Pauses a crawl, or lets it go on. No domain of a paused crawl is handed out; units that are
@@ -143,7 +166,7 @@ impl<S: Store> Frontier<S> {
         let mut stage = Stage::default();
         for id in ids {
             self.end_units(&mut stage.batch, *id);
-            let queue = QueueId(self.new_id(&mut stage.batch));
+            let queue = self.new_queue();
             if let Some(domain) = stage.domain(&self.schedule, *id) {
                 let old = std::mem::replace(&mut domain.queue, queue);
                 domain.ready = 0;

@@ -1,15 +1,17 @@
 //! Words about pages of which the caller has no token, for protocols without tokens.
 
 use super::Frontier;
-use super::stage::{PROBES_MAX, Stage, put_dated};
+use super::add::PROBES_MAX;
+use super::stage::Stage;
 use crate::page::ValidPage;
-use crate::rows::{self, DomainId, PageRow, QueueRow, Visit};
+use crate::queue::{Dated, Failures, Ready, Row};
+use crate::rows::{self, DomainId, PageRow, QueueId, UrlForm, Visit};
 use crate::{
     Answer, CrawlName, Date, FrontierError, GiveBack, Moment, NewPage, Next, PageOutcome, Store,
     StoreError, Table, Token,
 };
 
-/// The most waiting pages among which a page is looked for.
+/// The most rows of a queue in which a page is looked for.
 const SCANNED_MAX: usize = 100_000;
 
 /// The outcome of a page, from a caller that has no token.
@@ -27,7 +29,19 @@ pub struct Revision {
 enum Found {
     Unknown,
     Leased(Token),
-    Stored(DomainId, u64, Box<PageRow>),
+    Stored(DomainId, Stored),
+}
+
+/// A page that no unit has.
+struct Stored {
+    hash: u64,
+    added_secs: u64,
+}
+
+/// The place of a page that waits.
+enum Waiting {
+    Ready(Ready),
+    Dated(Dated),
 }
 
 impl<S: Store> Frontier<S> {
@@ -84,18 +98,13 @@ impl<S: Store> Frontier<S> {
                 self.give_back(words, now)?;
                 Ok(Answer::Known)
             }
-            Found::Stored(id, hash, row) => self.call(now, |frontier, now| {
+            Found::Stored(id, stored) => self.call(now, |frontier, now| {
                 let visit = Visit {
+                    at: now.date,
                     status,
                     again,
-                    ..Visit::elsewhere(now.date)
                 };
-                let row = PageRow {
-                    metadata: valid.metadata,
-                    visit: Some(visit),
-                    ..*row
-                };
-                frontier.settle(id, hash, &row, now)?;
+                frontier.settle(id, &stored, &valid, visit, now)?;
                 Ok(Answer::Known)
             }),
         }
@@ -114,15 +123,19 @@ impl<S: Store> Frontier<S> {
             let Some(row) = self.read_page(id, hash)? else {
                 return Ok(Found::Unknown);
             };
-            if row.form.join(name, &row.url) != page.url {
+            let row = PageRow::decode(&row)?;
+            if !row.is_of(&page.url, name) {
                 continue;
             }
             let mut units = self.units.of_domain(id);
-            let has_page = |row: &QueueRow| row.hash == hash;
+            let has_page = |page: &Ready| page.hash() == hash;
             return Ok(
                 match units.find(|(_, held)| held.pages.iter().any(has_page)) {
                     Some((token, _)) => Found::Leased(token),
-                    None => Found::Stored(id, hash, Box::new(row)),
+                    None => {
+                        let added_secs = row.added_secs;
+                        Found::Stored(id, Stored { hash, added_secs })
+                    }
                 },
             );
         }
@@ -133,8 +146,9 @@ impl<S: Store> Frontier<S> {
     fn settle(
         &mut self,
         id: DomainId,
-        hash: u64,
-        row: &PageRow,
+        stored: &Stored,
+        page: &ValidPage,
+        visit: Visit,
         now: Moment,
     ) -> Result<(), FrontierError> {
         let mut stage = Stage::default();
@@ -142,35 +156,62 @@ impl<S: Store> Frontier<S> {
             return Ok(());
         };
         let mut domain = *domain;
-        let waiting = self.waiting_row(&domain.queue.0.to_be_bytes(), hash)?;
-        if let Some(waiting) = waiting {
-            stage.batch.remove(Table::Queue, waiting.key(domain.queue));
-            if waiting.is_dated() {
-                domain.dated = domain.dated.saturating_sub(1);
-            } else {
+        let hash = stored.hash;
+        let mut priority = page.priority;
+        match self.find_waiting(domain.queue, hash)? {
+            Some(Waiting::Ready(ready)) => {
+                priority = ready.run.priority();
                 domain.ready = domain.ready.saturating_sub(1);
+                let pages = std::iter::once(ready);
+                self.remove_ready(&mut stage.batch, domain.queue, pages)?;
             }
+            Some(Waiting::Dated(dated)) => {
+                priority = dated.priority;
+                domain.dated = domain.dated.saturating_sub(1);
+                dated.remove(&mut stage.batch, domain.queue);
+            }
+            None => {}
         }
-        if let Some(date) = row.visit.and_then(|visit| visit.again) {
-            let priority = waiting.filter(|row| !row.is_dated());
-            let priority = priority.map_or_else(Default::default, QueueRow::priority);
-            put_dated(&mut stage.batch, domain.queue, date, hash, priority);
-            domain.add_dated(date);
+        if let Some(due) = visit.again {
+            let dated = Dated {
+                due,
+                hash,
+                priority,
+                failures: Failures::NONE,
+            };
+            dated.store(&mut stage.batch, domain.queue);
+            domain.add_dated(due);
         }
-        let key = rows::page_key(id, hash);
-        stage.batch.put(Table::Pages, key, rows::encode(row));
+        let (form, url) = UrlForm::split(&page.url, page.key.as_str());
+        let row = rows::encode(&PageRow {
+            form,
+            url,
+            metadata: &page.metadata,
+            added_secs: stored.added_secs,
+        });
+        let visit = rows::encode(&visit);
+        let batch = &mut stage.batch;
+        batch.put(Table::Pages, rows::page_key(id, hash), row);
+        batch.put(Table::Pages, rows::visit_key(id, hash), visit);
         stage.domains.insert(id, domain);
         self.finish(stage, now)
     }
 
     /// Returns the place of a page in a queue, if it waits there among the first pages.
-    fn waiting_row(&self, prefix: &[u8], hash: u64) -> Result<Option<QueueRow>, StoreError> {
+    fn find_waiting(&self, queue: QueueId, hash: u64) -> Result<Option<Waiting>, StoreError> {
         let mut found = Ok(None);
         let mut scanned = 0;
+        let prefix = queue.0.to_be_bytes();
         self.store
-            .scan(Table::Queue, prefix, prefix, &mut |key, _| {
+            .scan(Table::Queue, &prefix, &prefix, &mut |key, value| {
                 scanned += 1;
-                found = QueueRow::of_key(key).map(|row| Some(row).filter(|row| row.hash == hash));
+                found = Row::decode(key, value).map(|row| match row {
+                    Row::Run(run, pages) => {
+                        let mut pages = pages.ready(run);
+                        pages.find(|page| page.hash() == hash).map(Waiting::Ready)
+                    }
+                    Row::Dated(page) => (page.hash == hash).then_some(Waiting::Dated(page)),
+                });
                 matches!(found, Ok(None)) && scanned < SCANNED_MAX
             })?;
         found

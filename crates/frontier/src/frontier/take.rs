@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use super::Frontier;
+use super::runs::NewRuns;
 use super::stage::Stage;
-use crate::rows::{self, DomainId, QueueRow, UnitRow};
+use crate::queue::{Dated, Ready, Row, RunId};
+use crate::rows::{self, DomainId, PageRow, UnitRow};
 use crate::schedule::Domain;
 use crate::units::Held;
 use crate::{
-    Batch, CrawlName, FrontierError, Moment, Priority, Store, StoreError, Table, Take, TakenPage,
-    Token, Unit,
+    Batch, CrawlName, Date, FrontierError, Moment, Priority, Store, StoreError, Table, Take,
+    TakenPage, Token, Unit,
 };
 
 /// The most domains that one call offers to its gate.
@@ -30,13 +32,13 @@ impl<F: FnMut(&str, u32) -> Result<u32, Duration>> Gate for F {}
 
 /// The pages of a domain that leave now.
 struct Selection {
-    rows: Vec<QueueRow>,
-    /// The first page after them.
-    head: Option<QueueRow>,
+    pages: Vec<Ready>,
+    /// The run of the first page after them.
+    head: Option<RunId>,
 }
 
-/// The pages whose date has come, with their priorities, and the first page after them.
-type DuePages = (Vec<(QueueRow, Priority)>, Option<QueueRow>);
+/// The pages whose date has come, and the date of the first page after them.
+type DuePages = (Vec<Dated>, Option<Date>);
 
 impl<S: Store> Frontier<S> {
     /// Hands out the domain that is next, with its first pages. Returns `None` if no domain may be
@@ -116,7 +118,7 @@ impl<S: Store> Frontier<S> {
             .pages_max
             .clamp(1, self.settings.pages_per_unit_max.max(1));
         let mut selection = self.select(&mut stage.batch, id, &mut domain, most as usize, now)?;
-        let Ok(wanted @ 1..) = u32::try_from(selection.rows.len()) else {
+        let Ok(wanted @ 1..) = u32::try_from(selection.pages.len()) else {
             // The counts promised a page that is not in the queue.
             tracing::warn!(domain = id.0, "a domain has fewer pages than counted");
             domain.ready = domain.leased;
@@ -131,8 +133,8 @@ impl<S: Store> Frontier<S> {
         };
         match granted {
             Ok(granted) if granted < wanted => {
-                let rest = selection.rows.split_off(granted as usize);
-                selection.head = rest.first().copied();
+                let rest = selection.pages.split_off(granted as usize);
+                selection.head = rest.first().map(|page| page.run);
             }
             Ok(_) => {}
             Err(wait) => {
@@ -143,24 +145,20 @@ impl<S: Store> Frontier<S> {
                 return Ok(None);
             }
         }
-        let pages = selection
-            .rows
-            .iter()
-            .map(|row| self.taken_page(id, &name, *row));
-        let pages = pages.collect::<Result<Vec<_>, _>>()?;
+        let pages = self.taken_pages(id, &name, &selection.pages)?;
         let lease = take.lease.min(self.settings.lease_max);
         let token = Token(self.serial.take());
         let row = UnitRow {
             domain: id,
             expires: now.date_after(lease),
-            pages: selection.rows,
+            pages: selection.pages,
         };
         stage
             .batch
             .put(Table::Control, rows::unit_key(token), rows::encode(&row));
         domain.owners += 1;
         domain.leased += pages.len() as u32;
-        domain.priority = selection.head.map_or(Priority::MIN, QueueRow::priority);
+        domain.priority = selection.head.map_or(Priority::MIN, RunId::priority);
         stage.domains.insert(id, domain);
         self.finish(stage, now)?;
         self.schedule.serve(domain.crawl, pages.len() as u32);
@@ -191,12 +189,12 @@ impl<S: Store> Frontier<S> {
         most: usize,
         now: Moment,
     ) -> Result<Selection, StoreError> {
-        let leased: Vec<QueueRow> = self
+        let leased: Vec<Ready> = self
             .units
             .of_domain(id)
             .flat_map(|(_, held)| held.pages.iter().copied())
             .collect();
-        let mut rows = self.promote(batch, domain, now)?;
+        let mut pages = self.promote(batch, domain, now)?;
         let mut found = Vec::new();
         let mut error = None;
         let mut first = None;
@@ -204,15 +202,13 @@ impl<S: Store> Frontier<S> {
         let front = self.fronts.find(id);
         let from = front.map_or_else(|| prefix.to_vec(), |front| front.key(domain.queue));
         self.store
-            .scan(Table::Queue, &prefix, &from, &mut |key, _| {
-                match QueueRow::of_key(key) {
-                    Ok(row) if row.is_dated() => return false,
-                    Ok(row) => {
-                        first = first.or(Some(row));
-                        if !leased.contains(&row) {
-                            found.push(row);
-                        }
+            .scan(Table::Queue, &prefix, &from, &mut |key, value| {
+                match Row::decode(key, value) {
+                    Ok(Row::Run(run, pages)) => {
+                        first = first.or(Some(run));
+                        found.extend(pages.ready(run).filter(|page| !leased.contains(page)));
                     }
+                    Ok(Row::Dated(_)) => return false,
                     Err(why) => error = Some(why),
                 }
                 error.is_none() && found.len() <= most
@@ -223,14 +219,14 @@ impl<S: Store> Frontier<S> {
         if let Some(first) = first {
             self.fronts.set(id, first);
         }
-        for row in &rows {
-            self.fronts.add(id, *row);
+        for page in &pages {
+            self.fronts.add(id, page.run);
         }
-        rows.extend(found);
-        rows.sort_unstable();
-        let head = rows.get(most).copied();
-        rows.truncate(most);
-        Ok(Selection { rows, head })
+        pages.extend(found);
+        pages.sort_unstable();
+        let head = pages.get(most).map(|page| page.run);
+        pages.truncate(most);
+        Ok(Selection { pages, head })
     }
 
     /// Moves pages whose date has come to the lane of their priority, and returns them.
@@ -239,26 +235,28 @@ impl<S: Store> Frontier<S> {
         batch: &mut Batch,
         domain: &mut Domain,
         now: Moment,
-    ) -> Result<Vec<QueueRow>, StoreError> {
+    ) -> Result<Vec<Ready>, StoreError> {
         let (due, next) = self.due_pages(domain, now)?;
         let mut promoted = Vec::with_capacity(due.len());
-        for (row, priority) in due {
-            let ready = QueueRow::ready(priority, self.serial.take(), row.hash);
-            batch.remove(Table::Queue, row.key(domain.queue));
-            batch.put(Table::Queue, ready.key(domain.queue), []);
+        let mut runs = NewRuns::default();
+        for page in due {
+            page.remove(batch, domain.queue);
+            let added = (page.hash, page.failures);
+            let serial = &mut self.serial;
+            promoted.push(runs.push(batch, serial, domain.queue, page.priority, added));
             domain.dated = domain.dated.saturating_sub(1);
-            domain.add_ready(priority);
-            promoted.push(ready);
+            domain.add_ready(page.priority);
         }
+        runs.store(batch);
         match next {
-            Some(next) => domain.dated_first = next.due(),
+            Some(next) => domain.dated_first = next,
             None if domain.dated_first <= now.date => domain.dated = 0,
             None => {}
         }
         Ok(promoted)
     }
 
-    /// Returns the pages whose date has come, with their priorities, and the first page after them.
+    /// Returns the pages whose date has come, and the date of the first page after them.
     fn due_pages(&self, domain: &Domain, now: Moment) -> Result<DuePages, StoreError> {
         let mut due = Vec::new();
         let mut next = None;
@@ -266,42 +264,48 @@ impl<S: Store> Frontier<S> {
             return Ok((due, next));
         }
         let mut error = None;
-        let prefix = rows::dated_prefix(domain.queue);
-        // No page is before this one. The entries before it were deleted.
-        let from = QueueRow::dated(domain.dated_first, 0).key(domain.queue);
-        self.store.scan(
-            Table::Queue,
-            &prefix,
-            &from,
-            &mut |key, value| match QueueRow::of_key(key) {
-                Ok(row) if row.due() <= now.date && due.len() < PROMOTED_MAX => {
-                    let level = value.first().copied().unwrap_or_default();
-                    due.push((row, Priority::new(level).unwrap_or_default()));
-                    true
+        let prefix = Dated::prefix(domain.queue);
+        // No page is before this date. The entries before it were deleted.
+        let from = Dated::first_key(domain.queue, domain.dated_first);
+        self.store
+            .scan(Table::Queue, &prefix, &from, &mut |key, value| {
+                match Row::decode(key, value) {
+                    Ok(Row::Dated(page)) => {
+                        if page.due <= now.date && due.len() < PROMOTED_MAX {
+                            due.push(page);
+                            return true;
+                        }
+                        next = Some(page.due);
+                    }
+                    Ok(Row::Run(..)) => {}
+                    Err(why) => error = Some(why),
                 }
-                Ok(row) => {
-                    next = Some(row);
-                    false
-                }
-                Err(why) => {
-                    error = Some(why);
-                    false
-                }
-            },
-        )?;
+                false
+            })?;
         error.map_or(Ok((due, next)), Err)
     }
 
-    fn taken_page(&self, id: DomainId, name: &str, row: QueueRow) -> Result<TakenPage, StoreError> {
-        let missing = || rows::damaged("pages", &rows::page_key(id, row.hash));
-        let page = self.read_page(id, row.hash)?.ok_or_else(missing)?;
-        Ok(TakenPage {
-            url: page.form.join(name, &page.url),
-            priority: row.priority(),
-            metadata: page.metadata,
-            attempts: page.visit.map_or(0, |visit| visit.attempts),
-            refusals: page.visit.map_or(0, |visit| visit.refusals),
-        })
+    fn taken_pages(
+        &self,
+        id: DomainId,
+        name: &str,
+        pages: &[Ready],
+    ) -> Result<Vec<TakenPage>, StoreError> {
+        let keys = pages.iter().map(|page| rows::page_key(id, page.hash()));
+        let keys: Vec<_> = keys.collect();
+        let rows = self.store.read_many(Table::Pages, &keys)?;
+        let taken = |((page, row), key): ((&Ready, Option<Vec<u8>>), &Vec<u8>)| {
+            let row = row.ok_or_else(|| rows::damaged("pages", key))?;
+            let row = PageRow::decode(&row)?;
+            Ok(TakenPage {
+                url: row.url(name),
+                priority: page.run.priority(),
+                metadata: row.metadata.to_vec(),
+                attempts: page.page.failures.attempts,
+                refusals: page.page.failures.refusals,
+            })
+        };
+        pages.iter().zip(rows).zip(&keys).map(taken).collect()
     }
 
     /// Ends all units of a domain, and forgets where its queue begins.

@@ -64,6 +64,13 @@ impl Domain {
         self.dated += 1;
     }
 
+    /// Returns the pages that are neither queued nor leased.
+    pub(crate) const fn finished(&self) -> u32 {
+        self.pages
+            .saturating_sub(self.ready)
+            .saturating_sub(self.dated)
+    }
+
     /// Ends one owner's claim on `pages` pages. `priority` is the highest of those that stay.
     pub(crate) fn release(&mut self, pages: u32, priority: Priority) {
         self.owners = self.owners.saturating_sub(1);
@@ -79,12 +86,14 @@ pub(crate) struct Orders {
     pub(crate) blocked_until: Date,
     /// The least pause between two units.
     pub(crate) delay: Duration,
+    /// The number of finished pages from which on the domain is not handed out; 0 for none.
+    pub(crate) finished_max: u32,
 }
 
 /// Where a domain is in the schedule. It is in one list at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In no list: no page waits.
+    /// In no list: no page waits, or an operator's bound is reached.
     Idle,
     /// In no list: the domain has as many owners as it may.
     Owned,

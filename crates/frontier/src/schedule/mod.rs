@@ -10,18 +10,19 @@
 
 mod crawl;
 mod domain;
+mod domains;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use politely_core::Timestamp;
 
 pub(crate) use self::crawl::Crawl;
 use self::domain::Place;
 pub(crate) use self::domain::{Domain, Orders};
+use self::domains::Domains;
 use crate::page::Priority;
 use crate::rows::{CrawlId, DomainId};
 use crate::{Counts, Date, Moment};
@@ -31,8 +32,6 @@ const HEAD_START: Duration = Duration::from_mins(1);
 /// The most domains that one call moves between lists. A million domains that become due together
 /// must not delay a call.
 const MOVES_MAX: usize = 256;
-
-type Domains = HashMap<DomainId, Domain, foldhash::fast::FixedState>;
 
 /// The order of the domains.
 #[derive(Debug)]
@@ -59,11 +58,11 @@ impl Schedule {
     }
 
     pub(crate) fn domain(&self, id: DomainId) -> Option<&Domain> {
-        self.domains.get(&id)
+        self.domains.get(id)
     }
 
     pub(crate) fn domains(&self) -> impl Iterator<Item = (DomainId, &Domain)> {
-        self.domains.iter().map(|(id, domain)| (*id, domain))
+        self.domains.iter()
     }
 
     pub(crate) fn domains_len(&self) -> usize {
@@ -108,7 +107,7 @@ impl Schedule {
 
     /// Inserts or replaces a domain, and moves it to the list where it belongs now.
     pub(crate) fn set(&mut self, id: DomainId, mut domain: Domain, now: Moment) {
-        let old = self.domains.get(&id).copied();
+        let old = self.domains.get(id).copied();
         // A pause that ended between two calls counts from its end.
         let since = match old.map(|old| old.place) {
             Some(Place::Waiting(at)) => at.min(now.at),
@@ -122,7 +121,9 @@ impl Schedule {
             {
                 domain.place = Place::Runnable(rank.min(was));
             }
-            self.unlist(id, &old);
+            if old.place != domain.place {
+                self.unlist(id, &old);
+            }
         }
         if let Some(crawl) = self.crawls.get_mut(&domain.crawl) {
             if let Some(old) = &old {
@@ -130,14 +131,16 @@ impl Schedule {
             }
             crawl.counts.add(Counts::of_domain(&domain));
         }
-        self.list(id, &domain);
+        if old.is_none_or(|old| old.place != domain.place) {
+            self.list(id, &domain);
+        }
         self.domains.insert(id, domain);
     }
 
     /// Removes a domain and everything that is known about it.
     pub(crate) fn remove(&mut self, id: DomainId) {
         self.orders.remove(&id);
-        let Some(domain) = self.domains.remove(&id) else {
+        let Some(domain) = self.domains.remove(id) else {
             return;
         };
         self.unlist(id, &domain);
@@ -161,7 +164,7 @@ impl Schedule {
     /// Returns whether a domain may be handed out now.
     pub(crate) fn is_due(&mut self, id: DomainId, now: Moment) -> bool {
         self.place_again(id, now);
-        let Some(domain) = self.domains.get(&id) else {
+        let Some(domain) = self.domains.get(id) else {
             return false;
         };
         let crawl = self.crawls.get(&domain.crawl);
@@ -204,16 +207,22 @@ impl Schedule {
 
     /// Moves a domain to the list where it belongs now.
     pub(crate) fn place_again(&mut self, id: DomainId, now: Moment) {
-        if let Some(domain) = self.domains.get(&id) {
+        if let Some(domain) = self.domains.get(id) {
             self.set(id, *domain, now);
         }
     }
 
     fn place(&self, id: DomainId, domain: &Domain, since: Timestamp, now: Moment) -> Place {
-        let blocked_until = self.orders(id).blocked_until;
+        let Orders {
+            blocked_until,
+            finished_max,
+            ..
+        } = self.orders(id);
         let is_dated_due = domain.dated > 0 && domain.dated_first <= now.date;
         if domain.owners >= self.owners_max {
             Place::Owned
+        } else if finished_max > 0 && domain.finished() >= finished_max {
+            Place::Idle
         } else if blocked_until > now.date {
             Place::Asleep(blocked_until)
         } else if domain.ready > domain.leased || is_dated_due {

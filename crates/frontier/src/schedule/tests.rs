@@ -122,12 +122,3 @@ fn a_blocked_domain_waits_for_the_date_and_follows_its_steps() {
     };
     assert_eq!(schedule.next(None, ahead), Some(DomainId(1)));
 }
-
-#[test]
-fn an_idle_domain_costs_at_most_64_bytes_beside_the_tables() {
-    assert!(
-        size_of::<(DomainId, Domain)>() <= 72,
-        "{}",
-        size_of::<(DomainId, Domain)>()
-    );
-}

@@ -140,26 +140,42 @@ impl Store for FullStore {
     fn sync(&self) -> Result<(), StoreError> {
         self.inner.sync()
     }
+
+    fn recover(&self) -> Result<(), StoreError> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(StoreError("still no space".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 #[test]
 fn a_full_disk_closes_the_frontier_and_loses_nothing() {
     let store = Arc::new(FullStore::default());
     let settings = Settings::default();
-    let mut frontier = Frontier::open(Arc::clone(&store), settings.clone(), 1, moment(0)).unwrap();
+    let mut frontier = Frontier::open(Arc::clone(&store), settings, 1, moment(0)).unwrap();
     put(&mut frontier, &["http://a/1"], 0);
     store.is_full.store(true, Ordering::Relaxed);
     let mut put_again = || frontier.put(&crawl(), vec![NewPage::of_url("http://a/2")], moment(0));
     let failed = put_again().unwrap_err().to_string();
     assert_eq!(
         failed,
-        "the storage of the frontier failed: no space left on device; repair it and open the \
-         frontier again"
+        "the storage of the frontier failed: no space left on device; repair it or free some space"
     );
-    assert!(matches!(put_again(), Err(FrontierError::Closed)));
+    let closed = put_again().unwrap_err().to_string();
+    assert_eq!(
+        closed,
+        "the storage of the frontier failed before: no space left on device; repair it or free \
+         some space"
+    );
+    let full = frontier.recover(moment(0)).unwrap_err();
+    assert_eq!(frontier.failure(), Some(&full));
     store.is_full.store(false, Ordering::Relaxed);
-    assert!(matches!(put_again(), Err(FrontierError::Closed)));
-    let mut frontier = reopen(&frontier, settings, moment(0));
+    // Only the recovery reads what is stored.
+    let again = frontier.put(&crawl(), vec![NewPage::of_url("http://a/2")], moment(0));
+    assert!(matches!(again, Err(FrontierError::Closed(_))));
+    frontier.recover(moment(0)).unwrap();
+    assert_eq!(frontier.failure(), None);
     let answers = put(&mut frontier, &["http://a/1", "http://a/2"], 0);
     assert_eq!(answers, [Answer::Known, Answer::New]);
 }

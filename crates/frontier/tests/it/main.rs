@@ -2,6 +2,9 @@
 
 mod bounds;
 mod calls;
+mod crawl;
 mod kill;
+mod large;
 mod model;
 mod support;
+mod virtual_crawl;

@@ -169,7 +169,7 @@ impl World {
 
     /// Returns the result of a call. If the storage failed, the process starts again.
     fn result<T>(&mut self, result: Result<T, FrontierError>) -> Option<Result<T, FrontierError>> {
-        if let Err(FrontierError::Store(_) | FrontierError::Closed) = result {
+        if let Err(FrontierError::Store(_) | FrontierError::Closed(_)) = result {
             self.restart();
             return None;
         }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use politely_frontier::{
-    Counts, CrawlName, DomainStatus, FrontierError, PageStatus, Token, ValidPage, canonical,
+    Counts, CrawlName, DomainStatus, FrontierError, PageStatus, Token, UnitStatus, ValidPage,
+    canonical,
 };
 use redis::{Value, cmd, from_redis_value};
 
@@ -182,9 +183,73 @@ impl RedisFrontier {
                 blocked_until: Some(date(found.blocked_until))
                     .filter(|_| found.blocked_until > found.now),
                 delay: Duration::from_millis(found.delay),
+                finished_max: None,
             });
         }
         Ok(statuses)
+    }
+
+    /// Returns at most `most` live units of a crawl.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl, and if a server does not answer.
+    pub async fn units(
+        &self,
+        crawl: &CrawlName,
+        most: usize,
+    ) -> Result<Vec<UnitStatus>, FrontierError> {
+        let (id, _) = self.crawl(crawl).await?;
+        let mut owned = Vec::new();
+        for shard in 0..SHARDS {
+            let mut cursor = 0;
+            while owned.len() < most {
+                let (next, found) = self.scan_summaries(&id, shard, cursor).await?;
+                let is_owned = |summary: &str| Summary::read(summary).owners > 0;
+                let found = found.into_iter().filter(|(_, summary)| is_owned(summary));
+                owned.extend(found.map(|(name, _)| name));
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        let mut units = Vec::new();
+        for name in owned {
+            let [_, _, _, key] = keys::domain(&id, &name);
+            let Some(found) = self.look(&id, &name).await? else {
+                continue;
+            };
+            let held: Vec<(u64, Vec<u8>)> = self.ask("HGETALL", &key, None).await?;
+            for (token, value) in held {
+                let ends = value.get(..15).and_then(|ends| str::from_utf8(ends).ok());
+                let ends: u64 = ends.and_then(|ends| ends.parse().ok()).unwrap_or(0);
+                units.push(UnitStatus {
+                    token: Token(token),
+                    domain: name.clone(),
+                    pages: (value.len().saturating_sub(15) / 32) as u32,
+                    lease: Duration::from_millis(ends.saturating_sub(found.now)),
+                });
+            }
+        }
+        units.retain(|unit| !unit.lease.is_zero());
+        units.sort_unstable_by_key(|unit| unit.token);
+        units.truncate(most);
+        Ok(units)
+    }
+
+    /// Reads about a thousand summaries of a shard, and returns where to go on.
+    pub(super) async fn scan_summaries(
+        &self,
+        id: &CrawlId,
+        shard: u32,
+        cursor: u64,
+    ) -> Result<(u64, Vec<(String, String)>), FrontierError> {
+        let [key, ..] = keys::shard(id, shard);
+        let mut words = cmd("HSCAN");
+        words.arg(&key).arg(cursor).arg("COUNT").arg(1_000);
+        let asked = vec![Command { key: &key, words }];
+        let answer = self.runner.servers.ask(asked).await.pop();
+        read(answer.unwrap_or(Err(Trouble::Restless)))
     }
 
     pub(super) async fn look(

@@ -8,11 +8,7 @@ use redis::cmd;
 use super::keys::{self, CrawlId, SHARDS};
 use super::scripts::{self, Call};
 use super::take::answer;
-use super::{Noting, RedisFrontier, millis, read};
-use crate::{Command, Trouble};
-
-/// The number of domains that are purged together.
-const PURGED: usize = 1_000;
+use super::{Noting, RedisFrontier, millis};
 
 impl RedisFrontier {
     /// Blocks a domain until a date, or unblocks it. A unit that is live goes on.
@@ -71,18 +67,9 @@ impl RedisFrontier {
         }
         let (id, _) = self.crawl(crawl).await?;
         for shard in 0..SHARDS {
-            let [summaries, ..] = keys::shard(&id, shard);
             let mut cursor = 0;
             loop {
-                let mut scan = cmd("HSCAN");
-                scan.arg(&summaries).arg(cursor).arg("COUNT").arg(PURGED);
-                let asked = vec![Command {
-                    key: &summaries,
-                    words: scan,
-                }];
-                let answer = self.runner.servers.ask(asked).await.pop();
-                let answer = answer.unwrap_or(Err(Trouble::Restless));
-                let (next, found): (u64, Vec<(String, String)>) = read(answer)?;
+                let (next, found) = self.scan_summaries(&id, shard, cursor).await?;
                 let names = found.into_iter().map(|(name, _)| name).collect();
                 self.order_all(&id, names, "purge").await?;
                 cursor = next;

@@ -42,6 +42,7 @@ pub(super) fn new_row(priority: Priority, rest: &[u8]) -> Vec<u8> {
 pub(super) struct Row {
     pub(super) url: String,
     pub(super) priority: Priority,
+    pub(super) added: Date,
     pub(super) visit: Option<Visit>,
     pub(super) metadata: Vec<u8>,
 }
@@ -62,7 +63,7 @@ impl Row {
         let (priority, bytes) = bytes.split_first()?;
         let end = bytes.iter().position(|byte| *byte == b';')?;
         let (dates, bytes) = (&bytes[..end], &bytes[end + 1..]);
-        let (_added, visit) = split(str::from_utf8(dates).ok()?);
+        let (added, visit) = split(str::from_utf8(dates).ok()?);
         let (form, bytes) = bytes.split_first()?;
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
         let url = str::from_utf8(&bytes[..end]).ok()?;
@@ -74,6 +75,11 @@ impl Row {
         Some(Self {
             url,
             priority: Priority::new(priority.checked_sub(b'0')?)?,
+            // A new page has no date before the script stores it.
+            added: match added {
+                "" => Date::EPOCH,
+                text => Date::from_millis(text.parse().ok()?)?,
+            },
             visit: match visit {
                 None => None,
                 Some(text) => Some(Visit::read(text)?),
@@ -96,6 +102,7 @@ impl Row {
         PageStatus {
             url: self.url,
             domain: domain.to_owned(),
+            added: self.added,
             leased,
             visited: self.visit.map(|visit| visit.at),
             status: self.visit.map(|visit| visit.status),

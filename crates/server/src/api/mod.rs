@@ -53,6 +53,7 @@ pub(crate) use problem::Wrong;
 use crate::audit::Audit;
 use crate::coordinator::Coordinator;
 use crate::frontier::FrontierService;
+use crate::serve::SetLogLevel;
 use waiting::Waiting;
 
 /// The state that every call needs.
@@ -66,6 +67,7 @@ struct Api {
     frontier: Option<FrontierService>,
     /// Whether workers that speak `URLFrontier`'s protocol get pages.
     is_active: Arc<AtomicBool>,
+    set_log_level: Option<SetLogLevel>,
     /// The commit of the program.
     commit: &'static str,
 }
@@ -119,6 +121,7 @@ pub(crate) fn routes(
     access: Access,
     frontier: Option<FrontierService>,
     waiting_max: usize,
+    set_log_level: Option<SetLogLevel>,
     commit: &'static str,
 ) -> Gate {
     let replaced = watch::Sender::new(0);
@@ -161,6 +164,7 @@ pub(crate) fn routes(
             coordinator,
             frontier,
             is_active: Arc::new(AtomicBool::new(true)),
+            set_log_level,
             replaced: replaced.subscribe(),
             waiting: waiting.clone(),
             commit,

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use politely::core::key::KeyKind;
 use politely_api::wire::{
-    DoneAnswer, DoneUnit, Error, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierUrl,
-    PutAnswer, ToldAnswer,
+    DoneAnswer, DoneUnit, Error, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner,
+    FrontierUrl, PutAnswer, ToldAnswer,
 };
 use politely_frontier::{
-    Answer, CrawlName, FrontierError, GiveBack, Moment, NewPage, Settings, Take, Token, Unit,
+    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Take, Token, Unit, UnitStatus,
+    ValidPage,
 };
 use politely_redis::frontier::{Offer, RedisFrontier};
 use tokio::sync::Notify;
@@ -27,7 +29,7 @@ use super::owners::Owners;
 use super::put::{Item, Stored};
 use super::take::{Granted, LOOK_MIN, Taken, Wish, acquire, refund};
 use super::{FrontierOpenError, FrontierService, TEND_EVERY, moment};
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, ms_up};
 use crate::watch::Worker;
 
 /// The longest pause between two looks of a call that waits. Other coordinators may add pages.
@@ -43,6 +45,8 @@ pub(crate) struct FleetFrontier(Arc<Inner>);
 
 struct Inner {
     frontier: RedisFrontier,
+    /// How the domain of a page follows from its URL.
+    kind: KeyKind,
     owners: Owners,
     /// Wakes calls that wait for a unit.
     changed: Notify,
@@ -61,6 +65,7 @@ impl FleetFrontier {
         settings: Settings,
         coordinator: &Coordinator,
     ) -> Result<Self, FrontierOpenError> {
+        let kind = settings.kind;
         let seed = RandomState::new().hash_one(std::process::id());
         let connected = RedisFrontier::connect(url, settings, seed);
         let frontier = connected.map_err(|why| FrontierOpenError {
@@ -70,6 +75,7 @@ impl FleetFrontier {
         })?;
         Ok(Self(Arc::new(Inner {
             frontier,
+            kind,
             owners: Owners::default(),
             changed: Notify::new(),
             coordinator: coordinator.clone(),
@@ -89,12 +95,16 @@ impl FleetFrontier {
         ended.unwrap_or_else(|why| Err(FrontierError::Away(format!("a call ended early: {why}"))))
     }
 
+    pub(super) fn key_kind(&self) -> KeyKind {
+        self.0.kind
+    }
+
     pub(super) async fn put(
         &self,
         crawl: CrawlName,
-        pages: Vec<NewPage>,
+        pages: Vec<ValidPage>,
     ) -> Result<Vec<Answer>, FrontierError> {
-        let answers = self.0.frontier.put(&crawl, pages).await?;
+        let answers = self.0.frontier.put_valid(&crawl, pages).await?;
         self.0.changed.notify_waiters();
         Ok(answers)
     }
@@ -111,7 +121,7 @@ impl FleetFrontier {
                     let told = |token| self.0.owners.report(token, &url, status);
                     let token = revised.as_ref().ok().and_then(|(_, token)| *token);
                     reports.extend(token.and_then(told));
-                    answers.push(revised.map(|(answer, _)| answer));
+                    answers.push(revised.ok().map(|(answer, _)| answer));
                 }
                 Item::Discovered(page) => {
                     let mut pages = vec![page];
@@ -123,10 +133,10 @@ impl FleetFrontier {
                     }
                     let count = pages.len();
                     match self.0.frontier.put(&crawl, pages).await {
-                        Ok(stored) => answers.extend(stored.into_iter().map(Ok)),
+                        Ok(stored) => answers.extend(stored.into_iter().map(Some)),
                         Err(why) => {
                             tracing::warn!("{count} pages were not stored: {why}");
-                            answers.extend((0..count).map(|_| Err(FrontierError::Closed)));
+                            answers.extend(vec![None; count]);
                         }
                     }
                 }
@@ -347,6 +357,9 @@ impl FleetFrontier {
             Order::Delete(domain) => frontier.delete(&crawl, domain.as_deref()).await,
             Order::Block(domain, until) => frontier.block(&crawl, &domain, until).await,
             Order::Delay(domain, delay) => frontier.delay(&crawl, &domain, delay).await,
+            Order::Limit(..) => Err(FrontierError::NotShared(
+                "bound the finished pages of a domain",
+            )),
             Order::Pause(is_paused) => frontier.pause(&crawl, is_paused).await,
         }?;
         self.0.changed.notify_waiters();
@@ -377,6 +390,22 @@ impl FleetFrontier {
     ) -> Result<Vec<FrontierDomain>, FrontierError> {
         let domains = self.0.frontier.domains(&crawl, &after, most).await?;
         Ok(domains.into_iter().map(domain_body).collect())
+    }
+
+    pub(super) async fn owners(
+        &self,
+        crawl: CrawlName,
+        most: usize,
+    ) -> Result<Vec<FrontierOwner>, FrontierError> {
+        let units = self.0.frontier.units(&crawl, most).await?;
+        let owner = |unit: UnitStatus| FrontierOwner {
+            client: self.0.owners.client(unit.token),
+            domain: unit.domain,
+            token: unit.token.0,
+            pages: unit.pages,
+            lease_ms: ms_up(unit.lease),
+        };
+        Ok(units.into_iter().map(owner).collect())
     }
 
     pub(super) async fn domain(

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
+use politely::core::key::KeyKind;
 use politely_frontier::{
     CrawlName, Date, EmbeddedStore, Frontier, FrontierError, Moment, Settings, Store as _,
     StoreError,
@@ -45,7 +46,8 @@ use crate::coordinator::Coordinator;
 
 /// The memory for blocks that were read from disk, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
-/// The interval between two searches for expired units and deleted rows.
+/// The interval between two searches for expired units and deleted rows, and between two attempts to
+/// open a storage that failed.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 /// The most rows that one search deletes.
 const SWEPT_MAX: usize = 10_000;
@@ -67,6 +69,8 @@ struct Inner {
     /// The storage of `frontier`. An fsync must not wait for the lock.
     store: Arc<EmbeddedStore>,
     owners: Owners,
+    /// How the domain of a page follows from its URL.
+    kind: KeyKind,
     /// Wakes calls that wait for a unit.
     changed: Notify,
     coordinator: Coordinator,
@@ -102,31 +106,38 @@ impl EmbeddedFrontier {
         let opened = EmbeddedStore::open(folder, CACHE_BYTES);
         let store = Arc::new(opened.map_err(|why| failed(why.to_string()))?);
         let seed = RandomState::new().hash_one(std::process::id());
+        let kind = settings.kind;
         let frontier = Frontier::open(Arc::clone(&store), settings, seed, moment(coordinator));
         Ok(Self(Arc::new(Inner {
             frontier: Mutex::new(frontier.map_err(|why| failed(why.to_string()))?),
             store,
             owners: Owners::default(),
+            kind,
             changed: Notify::new(),
             coordinator: coordinator.clone(),
         })))
     }
 
-    /// Frees the space of deleted rows and forgets units that ended, until it is dropped.
+    /// Frees the space of deleted rows, forgets units that ended, and opens a storage again that
+    /// failed, until it is dropped.
     pub(crate) async fn tend(self) {
         loop {
             tokio::time::sleep(TEND_EVERY).await;
             let swept = self.call(|service| {
                 let now = service.now();
                 let mut frontier = service.lock();
+                if frontier.failure().is_some() {
+                    frontier.recover(now)?;
+                    tracing::info!("the storage of the frontier works again");
+                }
                 let swept = frontier.sweep(SWEPT_MAX, now);
                 let is_live = |token, _: &Owner| frontier.crawl_of(token, now).is_some();
                 service.0.owners.retain(is_live);
                 swept
             });
             match swept.await {
-                Ok(_) | Err(FrontierError::Closed) => {}
-                Err(why) => tracing::warn!("cannot free the space of deleted pages: {why}"),
+                Ok(_) => {}
+                Err(why) => tracing::warn!("{why}"),
             }
         }
     }
@@ -139,8 +150,8 @@ impl EmbeddedFrontier {
 
     /// Returns why calls fail, in one line.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let is_closed = self.lock().is_closed();
-        is_closed.then(|| FrontierError::Closed.to_string())
+        let failure = self.lock().failure().cloned();
+        failure.map(|why| FrontierError::Closed(why).to_string())
     }
 
     fn lock(&self) -> MutexGuard<'_, Frontier<Arc<EmbeddedStore>>> {

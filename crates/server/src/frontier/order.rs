@@ -1,13 +1,23 @@
 //! Orders of operators, and calls that only read.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use politely_api::wire::{FrontierCounts, FrontierCrawls, FrontierDomain, FrontierUrl};
-use politely_frontier::{Counts, CrawlName, Date, DomainStatus, FrontierError, PageStatus};
+use politely_api::wire::{
+    FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner, FrontierUrl,
+};
+use politely_frontier::{
+    Counts, CrawlName, Date, DomainStatus, FrontierError, PageStatus, Spacing, UnitStatus,
+};
 
 use super::EmbeddedFrontier;
 use super::take::metadata;
 use crate::coordinator::ms_up;
+
+/// The most domains that are listed at a time.
+const LISTED_MAX: usize = 1_000;
+/// The most pages that one change of the storage forgets.
+const FORGOTTEN_MAX: usize = 10_000;
 
 /// An order of an operator about a crawl.
 pub(crate) enum Order {
@@ -19,6 +29,8 @@ pub(crate) enum Order {
     Block(String, Option<Date>),
     /// Sets the least pause between two units of a domain.
     Delay(String, Duration),
+    /// Bounds the finished pages of a domain.
+    Limit(String, Option<NonZeroU32>),
     /// Pauses the crawl, or lets it go on.
     Pause(bool),
 }
@@ -34,6 +46,7 @@ impl EmbeddedFrontier {
                 Order::Delete(domain) => frontier.delete(&crawl, domain.as_deref(), now),
                 Order::Block(domain, until) => frontier.block(&crawl, &domain, until, now),
                 Order::Delay(domain, delay) => frontier.delay(&crawl, &domain, delay, now),
+                Order::Limit(domain, most) => frontier.limit(&crawl, &domain, most, now),
                 Order::Pause(is_paused) => frontier.pause(&crawl, is_paused, now),
             }?;
             drop(frontier);
@@ -42,6 +55,71 @@ impl EmbeddedFrontier {
             Ok(())
         })
         .await
+    }
+
+    /// Sets the pause of all domains between two units of work, until the coordinator ends.
+    pub(crate) fn set_spacing(&self, pause: Duration) {
+        self.lock().set_spacing(Spacing::Fixed(pause));
+    }
+
+    /// Forgets pages that were added more than `days` ago, of a domain or of the whole crawl, and
+    /// returns how many. Other calls are served in between.
+    pub(crate) async fn forget(
+        &self,
+        crawl: CrawlName,
+        domain: Option<String>,
+        days: u32,
+    ) -> Result<u64, FrontierError> {
+        self.call(move |service| {
+            let before = service.now().date.before(Duration::from_hours(24) * days);
+            let forgotten = match domain {
+                Some(domain) => service.forget_pages(&crawl, &domain, before)?,
+                None => service.forget_all(&crawl, before)?,
+            };
+            service.sync()?;
+            Ok(forgotten)
+        })
+        .await
+    }
+
+    fn forget_all(&self, crawl: &CrawlName, before: Date) -> Result<u64, FrontierError> {
+        let mut forgotten = 0;
+        let mut after = String::new();
+        loop {
+            let now = self.now();
+            let domains = self.lock().domains(crawl, &after, LISTED_MAX, now)?;
+            let Some(last) = domains.last() else {
+                return Ok(forgotten);
+            };
+            after.clone_from(&last.name);
+            for domain in domains {
+                match self.forget_pages(crawl, &domain.name, before) {
+                    // An operator deleted the domain meanwhile.
+                    Err(FrontierError::UnknownDomain(..)) => {}
+                    pages => forgotten += pages?,
+                }
+            }
+        }
+    }
+
+    fn forget_pages(
+        &self,
+        crawl: &CrawlName,
+        domain: &str,
+        before: Date,
+    ) -> Result<u64, FrontierError> {
+        let mut forgotten = 0;
+        let mut after = None;
+        loop {
+            let now = self.now();
+            let of = (crawl, domain);
+            let part = self.lock().forget(of, before, after, FORGOTTEN_MAX, now)?;
+            forgotten += part.pages;
+            after = part.next;
+            if after.is_none() {
+                return Ok(forgotten);
+            }
+        }
     }
 
     /// Returns the numbers of all crawls.
@@ -77,6 +155,26 @@ impl EmbeddedFrontier {
                 .lock()
                 .domains(&crawl, &after, most, service.now())?;
             Ok(domains.into_iter().map(domain_body).collect())
+        })
+        .await
+    }
+
+    /// Returns the oldest owners of domains of a crawl.
+    pub(crate) async fn owners(
+        &self,
+        crawl: CrawlName,
+        most: usize,
+    ) -> Result<Vec<FrontierOwner>, FrontierError> {
+        self.call(move |service| {
+            let units = service.lock().units(&crawl, most, service.now())?;
+            let owner = |unit: UnitStatus| FrontierOwner {
+                client: service.0.owners.client(unit.token),
+                domain: unit.domain,
+                token: unit.token.0,
+                pages: unit.pages,
+                lease_ms: ms_up(unit.lease),
+            };
+            Ok(units.into_iter().map(owner).collect())
         })
         .await
     }
@@ -162,6 +260,7 @@ pub(super) fn page_body(page: PageStatus) -> FrontierUrl {
     FrontierUrl {
         url: page.url,
         domain: page.domain,
+        added_unix_ms: page.added.millis(),
         leased: page.leased.map(|token| token.0),
         visited_unix_ms: page.visited.map(Date::millis),
         status: page.status,

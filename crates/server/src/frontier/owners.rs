@@ -40,6 +40,12 @@ impl Owners {
         owner.is_none_or(|owner| owner.worker.name() == worker.name())
     }
 
+    /// Returns the name of the worker that owns a unit, if it is known.
+    pub(super) fn client(&self, token: Token) -> Option<String> {
+        let owners = self.0.lock();
+        Some(owners.get(&token)?.worker.name().to_owned())
+    }
+
     /// Returns the report of a page that is reported by its URL, and the worker that sends it.
     pub(super) fn report(&self, token: Token, url: &str, status: u16) -> Option<(String, Told)> {
         let owners = self.0.lock();

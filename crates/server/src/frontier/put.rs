@@ -1,19 +1,25 @@
 //! Adds pages.
 
+use politely::core::key::KeyKind;
 use politely_api::wire::{FrontierPage, PutAnswer, PutResult, Told};
-use politely_frontier::{Answer, CrawlName, FrontierError, NewPage, Priority, Revision};
+use politely_frontier::{Answer, CrawlName, FrontierError, NewPage, Priority, Revision, ValidPage};
 
 use super::{EmbeddedFrontier, date};
 
 impl EmbeddedFrontier {
+    /// Returns how the domain of a page follows from its URL.
+    pub(crate) fn key_kind(&self) -> KeyKind {
+        self.0.kind
+    }
+
     /// Adds pages, and returns one answer for each. The pages are on disk then.
     pub(crate) async fn put(
         &self,
         crawl: CrawlName,
-        pages: Vec<NewPage>,
+        pages: Vec<ValidPage>,
     ) -> Result<Vec<Answer>, FrontierError> {
         self.call(move |service| {
-            let answers = service.lock().put(&crawl, pages, service.now())?;
+            let answers = service.lock().put_valid(&crawl, &pages, service.now())?;
             service.sync()?;
             service.0.changed.notify_waiters();
             Ok(answers)
@@ -30,8 +36,9 @@ pub(crate) enum Item {
     Known(Revision),
 }
 
-/// One answer per page, and the reports to the keys, each with its worker.
-pub(super) type Stored = (Vec<Result<Answer, FrontierError>>, Vec<(String, Told)>);
+/// One answer per page, `None` for a page that is not stored because the storage failed, and the
+/// reports to the keys, each with its worker.
+pub(super) type Stored = (Vec<Option<Answer>>, Vec<(String, Told)>);
 
 impl EmbeddedFrontier {
     /// Adds pages that were found, and notes pages that were visited. All are on disk then.
@@ -43,13 +50,10 @@ impl EmbeddedFrontier {
             service.0.changed.notify_waiters();
             Ok(stored)
         });
-        let failed = |_| {
-            (
-                (0..count).map(|_| Err(FrontierError::Closed)).collect(),
-                Vec::new(),
-            )
-        };
-        stored.await.unwrap_or_else(failed)
+        stored.await.unwrap_or_else(|why| {
+            tracing::warn!("{count} pages were not stored: {why}");
+            (vec![None; count], Vec::new())
+        })
     }
 
     fn store_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
@@ -62,7 +66,7 @@ impl EmbeddedFrontier {
                     let report = self.report_of(&crawl, &revision);
                     let answer = self.lock().revise(&crawl, revision, self.now());
                     reports.extend(report.filter(|_| answer.is_ok()));
-                    answers.push(answer);
+                    answers.push(answer.ok());
                 }
                 Item::Discovered(page) => {
                     let mut pages = vec![page];
@@ -74,10 +78,10 @@ impl EmbeddedFrontier {
                     }
                     let count = pages.len();
                     match self.lock().put(&crawl, pages, self.now()) {
-                        Ok(stored) => answers.extend(stored.into_iter().map(Ok)),
+                        Ok(stored) => answers.extend(stored.into_iter().map(Some)),
                         Err(why) => {
                             tracing::warn!("{count} pages were not stored: {why}");
-                            answers.extend((0..count).map(|_| Err(FrontierError::Closed)));
+                            answers.extend(vec![None; count]);
                         }
                     }
                 }

@@ -2,16 +2,18 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use politely::core::key::KeyKind;
 use politely_api::wire::{
-    DoneAnswer, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierUrl, Told,
+    DoneAnswer, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner, FrontierUrl,
 };
-use politely_frontier::{Answer, CrawlName, FrontierError, NewPage, Settings, Token};
+use politely_frontier::{Answer, CrawlName, FrontierError, Settings, Token, ValidPage};
 
 use super::done::Words;
 use super::fleet::FleetFrontier;
 use super::order::Order;
-use super::put::Item;
+use super::put::{Item, Stored};
 use super::take::{Taken, Wish};
 use super::{EmbeddedFrontier, FrontierOpenError};
 use crate::coordinator::Coordinator;
@@ -80,21 +82,23 @@ impl FrontierService {
         Self(Kind::Fleet(frontier))
     }
 
+    /// Returns how the domain of a page follows from its URL.
+    pub(crate) fn key_kind(&self) -> KeyKind {
+        call!(self, frontier => frontier.key_kind())
+    }
+
     /// Adds pages, and returns one answer for each. The pages are stored then.
     pub(crate) async fn put(
         &self,
         crawl: CrawlName,
-        pages: Vec<NewPage>,
+        pages: Vec<ValidPage>,
     ) -> Result<Vec<Answer>, FrontierError> {
         call!(self, frontier => frontier.put(crawl, pages).await)
     }
 
     /// Adds pages that were found, and notes pages that were visited. All are stored then. Returns
     /// one answer per page, and the reports to the keys, each with its worker.
-    pub(crate) async fn put_items(
-        &self,
-        items: Vec<(CrawlName, Item)>,
-    ) -> (Vec<Result<Answer, FrontierError>>, Vec<(String, Told)>) {
+    pub(crate) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
         call!(self, frontier => frontier.put_items(items).await)
     }
 
@@ -121,6 +125,44 @@ impl FrontierService {
     /// Carries out an order. It is stored when this returns.
     pub(crate) async fn order(&self, crawl: CrawlName, order: Order) -> Result<(), FrontierError> {
         call!(self, frontier => frontier.order(crawl, order).await)
+    }
+
+    /// Sets the pause of all domains between two units of work, until the coordinator ends.
+    pub(crate) fn set_spacing(&self, pause: Duration) -> Result<(), FrontierError> {
+        match &self.0 {
+            Kind::Embedded(frontier) => {
+                frontier.set_spacing(pause);
+                Ok(())
+            }
+            Kind::Fleet(_) => {
+                let what = "set the pause of all its domains; start all coordinators with \
+                            --frontier-spacing";
+                Err(FrontierError::NotShared(what))
+            }
+        }
+    }
+
+    /// Forgets pages that were added more than `days` ago, of a domain or of the whole crawl, and
+    /// returns how many.
+    pub(crate) async fn forget(
+        &self,
+        crawl: CrawlName,
+        domain: Option<String>,
+        days: u32,
+    ) -> Result<u64, FrontierError> {
+        match &self.0 {
+            Kind::Embedded(frontier) => frontier.forget(crawl, domain, days).await,
+            Kind::Fleet(_) => Err(FrontierError::NotShared("forget pages by their age")),
+        }
+    }
+
+    /// Returns owners of domains of a crawl.
+    pub(crate) async fn owners(
+        &self,
+        crawl: CrawlName,
+        most: usize,
+    ) -> Result<Vec<FrontierOwner>, FrontierError> {
+        call!(self, frontier => frontier.owners(crawl, most).await)
     }
 
     /// Returns the numbers of all crawls.

@@ -1,7 +1,7 @@
 // Keyboard shortcuts. A page handles its own keys in `press(key)`, which returns true if it used
 // the key.
 
-const PAGES = { 1: "#/", 2: "#/workers", 3: "#/events", 4: "#/settings" };
+const PAGES = { 1: "#/", 2: "#/workers", 3: "#/crawls", 4: "#/events", 5: "#/settings" };
 const help = document.getElementById("keyboard");
 
 function typing(element) {

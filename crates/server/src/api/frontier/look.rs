@@ -3,8 +3,8 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely_api::wire::{
-    FrontierCounts, FrontierCrawls, FrontierDomains, FrontierDomainsQuery, FrontierPages,
-    FrontierPagesQuery, FrontierUrl, FrontierUrlQuery, Problem,
+    FrontierCounts, FrontierCrawls, FrontierDomains, FrontierDomainsQuery, FrontierOwners,
+    FrontierOwnersQuery, FrontierPages, FrontierPagesQuery, FrontierUrl, FrontierUrlQuery, Problem,
 };
 
 use super::named;
@@ -53,6 +53,22 @@ pub(super) async fn domains(
     let after = query.after.unwrap_or_default();
     let domains = api.frontier()?.domains(named(&crawl)?, after, most).await?;
     Ok(Json(FrontierDomains { domains }))
+}
+
+/// Lists the owners of domains of a crawl, the oldest unit first.
+#[utoipa::path(get, path = "/api/v1/frontier/{crawl}/owners", params(("crawl" = String, Path), FrontierOwnersQuery), responses(
+    (status = 200, body = FrontierOwners),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn owners(
+    State(api): State<Api>,
+    Part(crawl): Part,
+    Params(query): Params<FrontierOwnersQuery>,
+) -> Result<Json<FrontierOwners>, Wrong> {
+    let most = query.limit.unwrap_or(DOMAINS).min(DOMAINS_MAX) as usize;
+    let owners = api.frontier()?.owners(named(&crawl)?, most).await?;
+    Ok(Json(FrontierOwners { owners }))
 }
 
 /// Lists the pages of a domain, visited or not.

@@ -35,6 +35,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(look::crawls))
         .routes(routes!(look::crawl))
         .routes(routes!(look::domains))
+        .routes(routes!(look::owners))
         .routes(routes!(look::pages))
         .routes(routes!(look::url))
 }
@@ -66,7 +67,8 @@ impl From<FrontierError> for Wrong {
             FrontierError::TooManyCrawls(..) | FrontierError::TooManyUnits(_) => {
                 return Self::capped(detail);
             }
-            FrontierError::Store(_) | FrontierError::Away(_) | FrontierError::Closed => {
+            FrontierError::NotShared(_) => return Self::new(StatusCode::NOT_IMPLEMENTED, detail),
+            FrontierError::Store(_) | FrontierError::Away(_) | FrontierError::Closed(_) => {
                 return Self::busy(&detail);
             }
         };

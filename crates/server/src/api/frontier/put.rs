@@ -1,18 +1,22 @@
 //! Adds a stream of pages: one JSON object per line, and one line of answer for each.
 //!
-//! A call is a stream in both directions. Memory holds one batch of lines, whatever the caller
-//! sends. The next batch is read when the answers before it were handed to the connection, so a
-//! caller that does not read its answers is not read either.
+//! A call is a stream in both directions. Memory holds two batches of lines, whatever the caller
+//! sends: one is stored while the next one is read. Nothing more is read until the answers before
+//! it were handed to the connection, so a caller that does not read its answers is not read either.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use politely::core::key::KeyKind;
 use politely_api::wire::{FrontierPage, Problem, PutAnswer, PutQuery, PutResult, PutSummary};
-use politely_frontier::{CrawlName, FrontierError, NewPage};
+use politely_frontier::{Answer, CrawlName, FrontierError, ValidPage};
 
 use super::named;
 use crate::api::Api;
@@ -54,10 +58,12 @@ pub(super) async fn put(
         return Err(Wrong::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     let mut putting = Putting {
+        reading: Batch::new(frontier.key_kind()),
         frontier,
         crawl,
         lines: Lines::default(),
         body: Some(request.into_body().into_data_stream()),
+        storing: None,
     };
     if query.summary {
         return putting
@@ -67,18 +73,16 @@ pub(super) async fn put(
     }
     // An error of the first batch fails the call. Later ones are a line of the answer.
     let first = putting.next().await?;
-    let stream = futures_util::stream::unfold((first, putting), |(next, mut putting)| async {
-        let answers = next?;
-        let next = putting.next().await.unwrap_or_else(|why| {
-            putting.body = None;
-            Some(vec![failed(&why)])
-        });
-        Some((
-            Ok::<_, std::convert::Infallible>(text(&answers)),
-            (next, putting),
-        ))
+    let others = stream::unfold(Some(putting), |putting| async {
+        let mut putting = putting?;
+        match putting.next().await {
+            Ok(answers) => Some((answers?, Some(putting))),
+            Err(why) => Some((vec![failed(&why)], None)),
+        }
     });
-    let mut response = Response::new(Body::from_stream(stream));
+    let answers = stream::iter(first).chain(others).map(Ok::<_, Infallible>);
+    let lines = answers.map_ok(|answers| text(&answers));
+    let mut response = Response::new(Body::from_stream(lines));
     let kind = HeaderValue::from_static(NDJSON);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
@@ -91,63 +95,115 @@ struct Putting {
     lines: Lines,
     /// `None` after the end.
     body: Option<BodyDataStream>,
+    /// The batch that is being read.
+    reading: Batch,
+    /// The batch that is being stored.
+    storing: Option<Storing>,
+}
+
+/// A batch that is being stored.
+struct Storing {
+    /// The answers to lines that are not stored. A page has no answer yet.
+    answers: Vec<Option<PutAnswer>>,
+    pages: BoxFuture<'static, Result<Vec<Answer>, FrontierError>>,
 }
 
 impl Putting {
     /// Adds the next pages and returns their answers, or `None` after the last.
     async fn next(&mut self) -> Result<Option<Vec<PutAnswer>>, FrontierError> {
-        let mut batch = Batch::default();
-        let trouble = self.read(&mut batch).await;
-        if batch.answers.is_empty() && trouble.is_none() {
-            return Ok(None);
-        }
-        let crawl = self.crawl.clone();
-        let mut answers = batch.answers;
-        if !batch.pages.is_empty() {
-            let mut put = self.frontier.put(crawl, batch.pages).await?.into_iter();
-            for place in answers.iter_mut().filter(|place| place.is_none()) {
-                *place = put.next().map(put_answer);
+        let storing = match self.storing.take() {
+            None => {
+                self.wait().await;
+                self.store()
             }
-        }
-        answers.extend(trouble.map(|why| Some(failed_line(why))));
-        Ok(Some(answers.into_iter().flatten().collect()))
+            storing => storing,
+        };
+        let Some(Storing { answers, mut pages }) = storing else {
+            return Ok(None);
+        };
+        let stored = tokio::select! {
+            stored = &mut pages => stored?,
+            never = self.fill() => match never {},
+        };
+        self.storing = self.store();
+        let mut stored = stored.into_iter().map(put_answer);
+        let answers = answers
+            .into_iter()
+            .map(|answer| answer.or_else(|| stored.next()));
+        Ok(Some(answers.flatten().collect()))
     }
 
-    /// Reads lines until the batch is full, or until no further bytes are there. Returns the reason
-    /// if the body cannot be read to its end.
-    async fn read(&mut self, batch: &mut Batch) -> Option<String> {
-        loop {
-            self.lines.parse(batch, self.body.is_none());
-            if batch.is_full() {
-                return None;
+    /// Begins to store the lines that were read, if there are any.
+    fn store(&mut self) -> Option<Storing> {
+        if self.reading.answers.is_empty() {
+            return None;
+        }
+        let new = Batch::new(self.reading.kind);
+        let Batch { pages, answers, .. } = std::mem::replace(&mut self.reading, new);
+        let (frontier, crawl) = (self.frontier.clone(), self.crawl.clone());
+        let pages = async move {
+            if pages.is_empty() {
+                return Ok(Vec::new());
             }
-            let body = self.body.as_mut()?;
-            let chunk = if batch.answers.is_empty() {
+            frontier.put(crawl, pages).await
+        };
+        Some(Storing {
+            answers,
+            pages: pages.boxed(),
+        })
+    }
+
+    /// Reads lines until the batch is full. Never returns, so that the caller can go on with the
+    /// batch at any time.
+    async fn fill(&mut self) -> Infallible {
+        while let Some(body) = self.unread() {
+            let chunk = body.next().await;
+            self.take(chunk);
+        }
+        pending().await
+    }
+
+    /// Waits for a line, and reads the lines that are here already.
+    async fn wait(&mut self) {
+        loop {
+            let is_empty = self.reading.answers.is_empty();
+            let Some(body) = self.unread() else { return };
+            if is_empty {
                 match tokio::time::timeout(READ_TIME, body.next()).await {
-                    Ok(chunk) => chunk,
+                    Ok(chunk) => self.take(chunk),
                     Err(_elapsed) => {
-                        self.body = None;
                         let time = READ_TIME.as_secs();
-                        return Some(format!("no further line came within {time} s"));
+                        self.end(format!("no further line came within {time} s"));
                     }
                 }
+            } else if let Some(chunk) = body.next().now_or_never() {
+                self.take(chunk);
             } else {
                 // Pages that are here already are not kept waiting for pages to come.
-                match body.next().now_or_never() {
-                    Some(chunk) => chunk,
-                    None => return None,
-                }
-            };
-            match chunk {
-                None => self.body = None,
-                Some(Ok(chunk)) => self.lines.push(&chunk),
-                Some(Err(why)) => {
-                    self.body = None;
-                    self.lines = Lines::default();
-                    return Some(format!("the body broke off: {why}"));
-                }
+                return;
             }
         }
+    }
+
+    /// Parses what was read. Returns the body if the batch needs more of it.
+    fn unread(&mut self) -> Option<&mut BodyDataStream> {
+        self.lines.parse(&mut self.reading, self.body.is_none());
+        self.body.as_mut().filter(|_| !self.reading.is_full())
+    }
+
+    fn take(&mut self, chunk: Option<Result<Bytes, axum::Error>>) {
+        match chunk {
+            None => self.body = None,
+            Some(Ok(chunk)) => self.lines.push(&chunk),
+            Some(Err(why)) => self.end(format!("the body broke off: {why}")),
+        }
+    }
+
+    /// Ends the call early. The last line of the answer is `why`.
+    fn end(&mut self, why: String) {
+        self.body = None;
+        self.lines = Lines::default();
+        self.reading.answers.push(Some(failed_line(why)));
     }
 
     async fn summarize(mut self) -> Result<PutSummary, Wrong> {
@@ -183,14 +239,23 @@ impl Putting {
 }
 
 /// The pages of a batch, and the answers to its lines. A page has no answer yet.
-#[derive(Default)]
 struct Batch {
-    pages: Vec<NewPage>,
+    kind: KeyKind,
+    pages: Vec<ValidPage>,
     answers: Vec<Option<PutAnswer>>,
     bytes: usize,
 }
 
 impl Batch {
+    const fn new(kind: KeyKind) -> Self {
+        Self {
+            kind,
+            pages: Vec::new(),
+            answers: Vec::new(),
+            bytes: 0,
+        }
+    }
+
     const fn is_full(&self) -> bool {
         self.answers.len() >= BATCH_MAX || self.bytes >= BATCH_BYTES
     }
@@ -208,7 +273,8 @@ impl Batch {
             }
             _ => Err("not a JSON object: send one page per line, as {\"url\": \"…\"}".to_owned()),
         };
-        match page.and_then(new_page) {
+        let check = |page| ValidPage::new(page, self.kind).map_err(|why| why.to_string());
+        match page.and_then(new_page).and_then(check) {
             Ok(page) => {
                 self.pages.push(page);
                 self.answers.push(None);

@@ -282,6 +282,7 @@ fn size(wanted: u32) -> usize {
 
 /// Returns a page as the protocol describes it: discovered until its first visit.
 fn item(page: FrontierUrl, crawl: &str) -> UrlItem {
+    let creation_date = page.added_unix_ms / 1_000;
     let info = Some(UrlInfo {
         metadata: metadata(page.metadata.as_ref()),
         url: page.url,
@@ -298,7 +299,7 @@ fn item(page: FrontierUrl, crawl: &str) -> UrlItem {
     UrlItem {
         item: Some(item),
         id: String::new(),
-        creation_date: 0,
+        creation_date,
     }
 }
 

@@ -262,3 +262,57 @@ pub(super) struct CountUrls {
     #[prost(bool, optional, tag = "5")]
     pub(super) local: Option<bool>,
 }
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LogLevel {
+    #[prost(string, tag = "1")]
+    pub(super) package: String,
+    #[prost(enumeration = "Level", tag = "2")]
+    pub(super) level: i32,
+    #[prost(bool, tag = "3")]
+    pub(super) local: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub(super) enum Level {
+    Trace = 0,
+    Debug = 1,
+    Info = 2,
+    Warn = 3,
+    Error = 4,
+}
+
+impl Level {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CrawlLimit {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(uint32, tag = "2")]
+    pub(super) limit: u32,
+    #[prost(string, tag = "3")]
+    pub(super) crawl_id: String,
+    #[prost(bool, tag = "4")]
+    pub(super) local: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PurgeUrls {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) crawl_id: String,
+    #[prost(uint32, tag = "3")]
+    pub(super) days: u32,
+}

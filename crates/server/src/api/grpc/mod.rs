@@ -5,17 +5,17 @@
 //! | `messages.rs` | the messages |
 //! | `put.rs` | `PutURLs` and `PutDiscovered` |
 //! | `get.rs` | `GetURLs`, and the calls that only read |
+//! | `orders.rs` | the calls of an operator |
 //!
 //! The calls pass the same checks as the HTTP calls. The protocol has no tokens and no outcomes: a
 //! page that comes back as known was visited, and leaves the unit that has it.
 
 mod get;
 mod messages;
+mod orders;
 mod put;
 
 use std::future::ready;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -30,13 +30,10 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-use self::messages::{
-    Active, BlockQueue, Boolean, DeleteCrawl, Empty, Local, Long, QueueDelay, QueueOfCrawl,
-    StringList,
-};
+use self::messages::{Empty, Local, StringList};
 use super::Api;
 use super::access::Caller;
-use crate::frontier::{FrontierService, Order, crawl_name, date};
+use crate::frontier::{FrontierService, crawl_name};
 use crate::tokens::Role;
 
 /// The prefix of the paths of the calls.
@@ -115,15 +112,9 @@ async fn call(
         "ListURLs" => streamed(request, |said| calls.urls(said)).await,
         "PutURLs" => streaming(request, |items| put::items(calls, items)).await,
         "PutDiscovered" => streaming(request, |items| put::batches(calls, items)).await,
-        "SetLogLevel" => refuse(&Status::unimplemented(
-            "set POLITELY_LOG when the coordinator is started",
-        )),
-        "SetCrawlLimit" => refuse(&Status::unimplemented(
-            "a queue has no limit of its own here",
-        )),
-        "PurgeURLs" => refuse(&Status::unimplemented(
-            "pages have no date of creation here",
-        )),
+        "SetLogLevel" => unary(request, |said| ready(calls.set_log_level(&said))).await,
+        "SetCrawlLimit" => unary(request, |said| calls.limit(said)).await,
+        "PurgeURLs" => unary(request, |said| calls.forget(said)).await,
         other => refuse(&Status::unimplemented(format!("there is no call {other}"))),
     }
 }
@@ -142,75 +133,6 @@ impl Calls {
         Ok(StringList {
             values: crawls.into_iter().map(|crawl| crawl.crawl).collect(),
         })
-    }
-
-    async fn delete_crawl(self, said: DeleteCrawl) -> Answer<Long> {
-        let crawl = named(&said.value)?;
-        let value = self.frontier.counts(&crawl).await.map_err(status)?.pages;
-        self.order("DeleteCrawl", crawl, &said, Order::Delete(None))
-            .await?;
-        Ok(Long { value })
-    }
-
-    async fn delete_queue(self, said: QueueOfCrawl) -> Answer<Long> {
-        let crawl = named(&said.crawl_id)?;
-        let domain = self.domain(crawl.clone(), &said.key).await?;
-        let order = Order::Delete(Some(said.key.clone()));
-        self.order("DeleteQueue", crawl, &said, order).await?;
-        Ok(Long {
-            value: domain.pages,
-        })
-    }
-
-    async fn block(self, said: BlockQueue) -> Answer<Empty> {
-        let until = date(said.time.saturating_mul(1_000)).map_err(Status::invalid_argument)?;
-        let order = Order::Block(said.key.clone(), Some(until));
-        let crawl = named(&said.crawl_id)?;
-        self.order("BlockQueueUntil", crawl, &said, order).await
-    }
-
-    async fn delay(self, said: QueueDelay) -> Answer<Empty> {
-        if said.key.is_empty() {
-            let detail = "a delay of all queues is set at the start: --frontier-spacing";
-            return Err(Status::unimplemented(detail));
-        }
-        let delay = Duration::from_secs(said.delay_requestable.into());
-        let order = Order::Delay(said.key.clone(), delay);
-        let crawl = named(&said.crawl_id)?;
-        self.order("SetDelay", crawl, &said, order).await
-    }
-
-    fn set_active(&self, said: &Active) -> Empty {
-        self.api.is_active.store(said.state, Ordering::Relaxed);
-        Empty {}
-    }
-
-    fn is_active(&self) -> Boolean {
-        let state = self.api.is_active.load(Ordering::Relaxed);
-        Boolean { state }
-    }
-
-    /// Carries out an order and records it in the audit log.
-    async fn order(
-        &self,
-        call: &str,
-        crawl: CrawlName,
-        said: &(impl Message + std::fmt::Debug),
-        order: Order,
-    ) -> Answer<Empty> {
-        let call = format!("POST {PREFIX}{call}");
-        let entry = self
-            .api
-            .order_entry(&self.caller, &call, &format!("{said:?}"));
-        let frontier = self.frontier.clone();
-        let ordered = tokio::spawn(async move {
-            frontier.order(crawl, order).await?;
-            entry.ordered().await;
-            Ok(())
-        });
-        let ended = |_| Status::internal("the order was not carried out to its end");
-        ordered.await.map_err(ended)?.map_err(status)?;
-        Ok(Empty {})
     }
 }
 
@@ -292,7 +214,8 @@ fn status(error: FrontierError) -> Status {
         FrontierError::TooManyCrawls(..) | FrontierError::TooManyUnits(_) => {
             Code::ResourceExhausted
         }
-        FrontierError::Store(_) | FrontierError::Away(_) | FrontierError::Closed => {
+        FrontierError::NotShared(_) => Code::Unimplemented,
+        FrontierError::Store(_) | FrontierError::Away(_) | FrontierError::Closed(_) => {
             Code::Unavailable
         }
     };

@@ -4,7 +4,7 @@
 //! were handed to the connection.
 
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use politely_frontier::{Answer as Stored, CrawlName, FrontierError, NewPage, Revision};
+use politely_frontier::{Answer as Stored, CrawlName, NewPage, Revision};
 use serde_json::{Map, Value};
 use tonic::{Status, Streaming};
 
@@ -127,11 +127,11 @@ impl Calls {
     }
 }
 
-fn ack(answer: &Result<Stored, FrontierError>) -> AckStatus {
+fn ack(answer: &Option<Stored>) -> AckStatus {
     match answer {
-        Ok(Stored::New | Stored::Known) => AckStatus::Ok,
-        Ok(Stored::Invalid(_)) => AckStatus::Skipped,
-        Ok(Stored::Full) | Err(_) => AckStatus::Fail,
+        Some(Stored::New | Stored::Known) => AckStatus::Ok,
+        Some(Stored::Invalid(_)) => AckStatus::Skipped,
+        Some(Stored::Full) | None => AckStatus::Fail,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod fleet;
+mod greedy;
 mod orders;
 mod place;
 
