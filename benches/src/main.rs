@@ -2,7 +2,7 @@
 //!
 //! Run them with
 //! `cargo run --release -p politely-benches [NAME]`. The names are `cells`, `coordinator`,
-//! `ensemble`, `fetch`, `limiter`, `queue` and `shared`. Without a name, all of them run.
+//! `ensemble`, `fetch`, `limiter`, `locks`, `queue` and `shared`. Without a name, all of them run.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
@@ -11,6 +11,7 @@ mod coordinator;
 mod ensemble;
 mod fetch;
 mod limiter;
+mod locks;
 mod queue;
 mod shared;
 
@@ -26,6 +27,7 @@ fn main() {
     run("ensemble", ensemble::run);
     run("fetch", fetch::run);
     run("limiter", limiter::run);
+    run("locks", locks::run);
     run("shared", shared::run);
     run("queue", || {
         queue::run();

@@ -10,7 +10,7 @@
 mod config;
 #[path = "../../crates/cli/src/exit.rs"]
 mod exit;
-#[path = "../../crates/cli/src/fetch/input.rs"]
+#[path = "../../crates/cli/src/fetch/input/lines.rs"]
 mod input;
 #[path = "../../crates/cli/src/site_rps.rs"]
 mod site_rps;

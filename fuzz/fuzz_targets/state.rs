@@ -49,7 +49,7 @@ fn drive(mut host: Host, mut now: Timestamp, config: &Config, steps: &[u8]) {
             horizon: Duration::from_secs(u64::from(step % 3)),
             ..Ask::default()
         };
-        let lease = match host.request(now, ask, config) {
+        let lease = match host.request(now, ask.clone(), config) {
             Decision::Granted(grant) => grant.lease,
             Decision::Wait(_) => LeaseId(u64::from(step)),
         };

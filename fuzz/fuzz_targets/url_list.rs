@@ -8,7 +8,7 @@
 
 #[path = "../../crates/cli/src/exit.rs"]
 mod exit;
-#[path = "../../crates/cli/src/fetch/input.rs"]
+#[path = "../../crates/cli/src/fetch/input/lines.rs"]
 mod input;
 
 use std::collections::HashSet;

@@ -30,10 +30,11 @@ const ROUND: Duration = Duration::from_secs(1);
 type Path = fn() -> usize;
 
 /// The paths, in the order of `guard.toml`.
-const PATHS: [(&str, Path); 6] = [
+const PATHS: [(&str, Path); 7] = [
     ("grant", grant),
     ("cycle", cycle),
     ("core", core),
+    ("budgets", budgets),
     ("queue", queue),
     ("classify", plain_200),
     ("robots", robots),
@@ -85,18 +86,34 @@ fn cycle() -> usize {
 
 /// Does the same as [`cycle`] without the registry and its locks.
 fn core() -> usize {
-    let (config, report) = (Config::api(), good());
+    requests(&Config::api(), 0)
+}
+
+/// Does the same as [`core`] with three declared limits, of which much is spent.
+fn budgets() -> usize {
+    let mut config = Config::api();
+    config.declared = "10/s; 1000/h; 10000/day@UTC".parse().expect("limits");
+    requests(&config, 200)
+}
+
+fn requests(config: &Config, warm_rounds: usize) -> usize {
+    let report = good();
     let (mut now, mut rng) = (Timestamp::from_micros(1_000_000), Rng::new(1));
-    let mut hosts: Vec<_> = (0..KEYS).map(|_| Host::new(&config, now)).collect();
+    let mut hosts: Vec<_> = (0..KEYS).map(|_| Host::new(config, now)).collect();
+    let mut round = |now| {
+        for host in &mut hosts {
+            let Decision::Granted(grant) = host.request(now, Ask::default(), config) else {
+                panic!("a second is enough for the next request")
+            };
+            black_box(host.report(now, grant.lease, &report, config, &mut rng));
+        }
+    };
+    for _ in 0..warm_rounds {
+        round(now);
+        now = now + ROUND;
+    }
     for _ in 0..ROUNDS {
-        counted(|| {
-            for host in &mut hosts {
-                let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
-                    panic!("a second is enough for the next request")
-                };
-                black_box(host.report(now, grant.lease, &report, &config, &mut rng));
-            }
-        });
+        counted(|| round(now));
         now = now + ROUND;
     }
     KEYS * ROUNDS

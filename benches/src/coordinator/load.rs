@@ -12,8 +12,9 @@ use memchr::memmem::Finder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A placeholder for a permit's id. All ids of one start of the server have this length.
-pub(super) const PERMIT: &str = "10000000abc";
+/// A placeholder for a permit: its number and its signature. All permits of one start of the server
+/// have this length.
+pub(super) const PERMIT: &str = "10000000abc-0123456789abcdef";
 
 /// The call to measure.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -125,6 +125,7 @@ async fn serve(coordinator: Coordinator) -> SocketAddr {
         frontier: None,
         grpc: None,
         commit: "unknown",
+        collector: None,
     };
     let server = Server::bind(coordinator, options).await.expect("a server");
     let address = server.address();

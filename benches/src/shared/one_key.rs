@@ -165,7 +165,7 @@ impl Ours {
             tasks.spawn(async move {
                 while began.elapsed() < ROUND {
                     let turn = limiter.turn();
-                    if let Ok(permit) = limiter.acquire_in_turn(&key, ask, turn).await {
+                    if let Ok(permit) = limiter.acquire_in_turn(&key, ask.clone(), turn).await {
                         permits.fetch_add(u64::from(permit.slots()), Ordering::Relaxed);
                         for permit in permit.split() {
                             permit.report(&Report::of(Signal::Ok));

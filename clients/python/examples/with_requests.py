@@ -7,10 +7,10 @@ import sys
 
 import requests
 
-from politely import Coordinator
+from politely import Client
 
 
-def fetch(coordinator: Coordinator, url: str) -> requests.Response | None:
+def fetch(coordinator: Client, url: str) -> requests.Response | None:
     """Returns the last answer after the attempts that the coordinator allows, or `None` without an
     answer.
     """
@@ -27,7 +27,7 @@ def fetch(coordinator: Coordinator, url: str) -> requests.Response | None:
 
 if __name__ == "__main__":
     lost = 0
-    with Coordinator(sys.argv[1]) as coordinator:
+    with Client(sys.argv[1]) as coordinator:
         for url in sys.argv[2:]:
             response = fetch(coordinator, url)
             lost += response is None or not response.ok

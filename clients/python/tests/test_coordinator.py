@@ -11,10 +11,10 @@ import pytest
 from fake import RETRY, Fake, granted, refused, told
 
 from politely import (
-    AsyncCoordinator,
+    AsyncClient,
     Away,
     BadCall,
-    Coordinator,
+    Client,
     LeaseLost,
     Outcome,
     Refused,
@@ -25,11 +25,11 @@ URL = "http://a.example/x"
 
 
 def sync(fake, **more):
-    return Coordinator("http://fake/", client="w1", transport=httpx.MockTransport(fake), **more)
+    return Client("http://fake/", client="w1", transport=httpx.MockTransport(fake), **more)
 
 
 def aio(fake, **more):
-    return AsyncCoordinator("http://fake", client="w1", transport=httpx.MockTransport(fake), **more)
+    return AsyncClient("http://fake", client="w1", transport=httpx.MockTransport(fake), **more)
 
 
 def test_the_token_goes_into_the_header_alone(monkeypatch):
@@ -42,13 +42,13 @@ def test_the_token_goes_into_the_header_alone(monkeypatch):
 
 
 def blocking(fake, url="http://fake", **more):
-    with Coordinator(url, transport=httpx.MockTransport(fake)) as coordinator:
+    with Client(url, transport=httpx.MockTransport(fake)) as coordinator:
         coordinator.acquire(URL, **more)
 
 
 def awaited(fake, url="http://fake", **more):
     async def main():
-        async with AsyncCoordinator(url, transport=httpx.MockTransport(fake)) as coordinator:
+        async with AsyncClient(url, transport=httpx.MockTransport(fake)) as coordinator:
             await coordinator.acquire(URL, **more)
 
     asyncio.run(main())
@@ -98,7 +98,7 @@ def test_a_token_that_cannot_be_sent_stays_secret(serve, caplog):
     """A token with its line's end can never be sent, so the call must not wait."""
     caplog.set_level("DEBUG")
     with (
-        Coordinator(serve().url, token="hush\n") as coordinator,
+        Client(serve().url, token="hush\n") as coordinator,
         pytest.raises(BadCall, match="the token holds what a header must not") as said,
     ):
         coordinator.acquire(URL)

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fake import Fake, granted, refused
 
-from politely import AsyncCoordinator, Coordinator, Outcome
+from politely import AsyncClient, Client, Outcome
 
 URL = "http://a.example/x"
 
@@ -31,7 +31,7 @@ def test_the_next_is_asked_under_the_same_id():
         d=Fake(acquire=[(200, {"items": [granted(permit="p9")]})]),
     )
     urls = "http://a, http://b/,http://c,http://d"
-    with Coordinator(urls, client="w1", transport=httpx.MockTransport(fleet)) as coordinator:
+    with Client(urls, client="w1", transport=httpx.MockTransport(fleet)) as coordinator:
         permit = coordinator.acquire(URL)
         # The client stays with that coordinator.
         coordinator.report([(permit, Outcome(status=200))])
@@ -42,7 +42,7 @@ def test_the_next_is_asked_under_the_same_id():
 
 def test_a_report_that_is_not_heard_is_brought_to_the_next():
     fleet = Fleet(a=Fake(report=[httpx.ReadError("killed")]), b=Fake())
-    coordinator = Coordinator(["http://a", "http://b"], transport=httpx.MockTransport(fleet))
+    coordinator = Client(["http://a", "http://b"], transport=httpx.MockTransport(fleet))
     permit = coordinator.acquire(URL)
     assert permit.report(status=200).what == "done"
     assert fleet.asked == ["a", "a", "b"]
@@ -55,7 +55,7 @@ def test_asyncio_does_the_same():
 
     async def main():
         transport = httpx.MockTransport(fleet)
-        async with AsyncCoordinator(["http://a", "http://b"], transport=transport) as coordinator:
+        async with AsyncClient(["http://a", "http://b"], transport=transport) as coordinator:
             permits = await asyncio.gather(coordinator.acquire(URL), coordinator.acquire(URL))
             await permits[0].report(status=200)
 
@@ -65,11 +65,11 @@ def test_asyncio_does_the_same():
 
 def test_one_alone_is_asked_again():
     fleet = Fleet(a=Fake(acquire=[httpx.ConnectError("gone"), (503, {}, {"retry-after": "0"})]))
-    Coordinator("http://a", transport=httpx.MockTransport(fleet)).acquire(URL)
+    Client("http://a", transport=httpx.MockTransport(fleet)).acquire(URL)
     assert fleet.asked == ["a"] * 3
 
 
 @pytest.mark.parametrize("urls", ["http://a,", "http://a,b", [], ["http://a", "ftp://b"], "http://", "http://[::1"])
 def test_what_cannot_be_asked_is_an_error(urls):
     with pytest.raises(ValueError):
-        Coordinator(urls)
+        Client(urls)

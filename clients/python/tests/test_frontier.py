@@ -7,7 +7,7 @@ import httpx
 import pytest
 from test_scrapy import ADDON, crawl, pages, stats
 
-from politely import AsyncCoordinator, BadCall, Frontier, NewPage
+from politely import AsyncClient, BadCall, Frontier, NewPage
 
 FAST = ("--law", "fixed", "--rate", "1000", "--burst", "100", "--in-flight", "100")
 BUCKET = {"limit": {"kind": "token_bucket", "rate": 8, "burst": 4}}
@@ -29,7 +29,7 @@ def frontier_at(serve, tmp_path):
 async def visit_all(url, *, pages=2, idle=0.0, found=None):
     """Visits all pages of a crawl, and returns their URLs in order."""
     seen = []
-    async with AsyncCoordinator(url) as coordinator:
+    async with AsyncClient(url) as coordinator:
         frontier = Frontier(coordinator, "news")
         async for unit in frontier.units(pages=pages, idle=idle):
             async for page in unit:
@@ -42,7 +42,7 @@ def test_pages_are_put_visited_and_found(frontier_at):
     url = frontier_at(*FAST).url
 
     async def run():
-        async with AsyncCoordinator(url) as coordinator:
+        async with AsyncClient(url) as coordinator:
             frontier = Frontier(coordinator, "news")
             with pytest.raises(BadCall, match='no crawl is named "news"'):
                 await frontier.take()
@@ -53,7 +53,7 @@ def test_pages_are_put_visited_and_found(frontier_at):
             assert "not a URL" in answers[2].detail
         seen = await visit_all(url, found={"https://a.com/1": ["https://b.com/", "https://a.com/2"]})
         assert seen == ["https://a.com/2", "https://a.com/1", "https://b.com/"]
-        async with AsyncCoordinator(url) as coordinator:
+        async with AsyncClient(url) as coordinator:
             counts = await Frontier(coordinator, "news").counts()
             assert (counts["finished"], counts["ready"], counts["leased"]) == (3, 0, 0)
 
@@ -64,7 +64,7 @@ def test_a_loop_that_fails_gives_its_unit_back(frontier_at):
     url = frontier_at(*FAST).url
 
     async def fail():
-        async with AsyncCoordinator(url) as coordinator:
+        async with AsyncClient(url) as coordinator:
             frontier = Frontier(coordinator, "news")
             await frontier.put(["https://a.com/1", "https://a.com/2"])
             units = frontier.units(pages=2)
@@ -84,7 +84,7 @@ def test_a_page_that_failed_comes_again_with_its_attempts(frontier_at):
 
     async def run():
         attempts = []
-        async with AsyncCoordinator(url) as coordinator:
+        async with AsyncClient(url) as coordinator:
             frontier = Frontier(coordinator, "news")
             await frontier.put([NewPage("https://a.com/1", metadata={"depth": 1})])
             async for unit in frontier.units(idle=30.0):
@@ -125,7 +125,7 @@ def test_pages_of_a_killed_process_are_visited_by_another(frontier_at, town):
     urls = pages(hosts, 20)
 
     async def take_and_die():
-        async with AsyncCoordinator(coordinator.url) as client:
+        async with AsyncClient(coordinator.url) as client:
             frontier = Frontier(client, "news")
             await frontier.put(urls)
             assert await frontier.take(pages=5, lease=1.0)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import requests
 
-from politely import AsyncCoordinator, Coordinator
+from politely import AsyncClient, Client
 from politely.httpx import AsyncPoliteTransport, PoliteTransport
 from politely.requests import PoliteAdapter
 
@@ -54,7 +54,7 @@ def test_tasks_that_give_up_around_their_grant_leave_no_slot_taken(serve, scope)
     one = serve(*LOCK)
 
     async def main():
-        async with AsyncCoordinator(one.url, client="w") as coordinator:
+        async with AsyncClient(one.url, client="w") as coordinator:
             await asyncio.gather(*(lock_for_a_moment(coordinator, scope) for _ in range(40)))
 
     asyncio.run(main())
@@ -65,7 +65,7 @@ def test_a_context_that_is_cancelled_gives_its_slot_back(serve):
     one = serve(*LOCK)
 
     async def main():
-        coordinator = AsyncCoordinator(one.url, client="w")
+        coordinator = AsyncClient(one.url, client="w")
         with anyio.move_on_after(0.2):
             async with coordinator.permit(key="custom/lock"):
                 await asyncio.sleep(30)
@@ -77,7 +77,7 @@ def test_a_context_that_is_cancelled_gives_its_slot_back(serve):
 @lost_connections
 def test_a_coordinator_serves_a_second_event_loop(serve):
     one = serve(*LOCK)
-    coordinator = AsyncCoordinator(one.url, client="w")
+    coordinator = AsyncClient(one.url, client="w")
     held = asyncio.run(coordinator.acquire(key="custom/lock"))
 
     async def main():
@@ -93,8 +93,8 @@ def test_a_coordinator_serves_a_second_event_loop(serve):
 @lost_connections
 def test_the_end_of_the_event_loop_gives_back_what_was_just_asked_for(serve):
     one = serve(*LOCK)
-    coordinator = AsyncCoordinator(one.url, client="w")
-    with Coordinator(one.url, client="holder") as holder:
+    coordinator = AsyncClient(one.url, client="w")
+    with Client(one.url, client="holder") as holder:
         held = holder.acquire(key="custom/lock")
 
         async def main():
@@ -136,7 +136,7 @@ def key_of(url):
 
 def test_a_response_that_is_dropped_gives_its_slot_back(serve, page):
     one, (url, _) = serve(*LOCK), page
-    coordinator = Coordinator(one.url, client="w")
+    coordinator = Client(one.url, client="w")
     session = requests.Session()
     session.mount("http://", PoliteAdapter(coordinator))
     client = httpx.Client(transport=PoliteTransport(coordinator))
@@ -157,7 +157,7 @@ def test_an_asyncio_response_that_is_dropped_gives_its_slot_back(serve, page):
     one, (url, _) = serve(*LOCK), page
 
     async def main():
-        async with AsyncCoordinator(one.url, client="w") as coordinator:
+        async with AsyncClient(one.url, client="w") as coordinator:
             client = httpx.AsyncClient(transport=AsyncPoliteTransport(coordinator))
             response = await client.send(client.build_request("GET", url), stream=True)
             del response
@@ -181,7 +181,7 @@ def granted(serve):
 
 def test_a_proxy_is_used_and_no_request_goes_past_its_permit(serve, page, monkeypatch):
     one, (proxy, seen) = serve(*QUICK), page
-    coordinator = Coordinator(one.url, client="w")
+    coordinator = Client(one.url, client="w")
     far = "http://far.example/page"
     with httpx.Client(transport=PoliteTransport(coordinator), proxy=proxy) as client:
         client.get(far)
@@ -196,7 +196,7 @@ def test_a_proxy_is_used_and_no_request_goes_past_its_permit(serve, page, monkey
 
     async def main():
         async with (
-            AsyncCoordinator(one.url, client="w") as asynchronous,
+            AsyncClient(one.url, client="w") as asynchronous,
             httpx.AsyncClient(transport=AsyncPoliteTransport(asynchronous), proxy=proxy) as client,
         ):
             await client.get(far)
@@ -206,7 +206,7 @@ def test_a_proxy_is_used_and_no_request_goes_past_its_permit(serve, page, monkey
 
 
 def test_what_would_go_past_the_permits_is_an_error():
-    coordinator = Coordinator("http://fake")
+    coordinator = Client("http://fake")
     own = PoliteTransport(coordinator, httpx.HTTPTransport())
     polite = PoliteTransport(coordinator)
     with pytest.raises(ValueError, match="^proxy: "):

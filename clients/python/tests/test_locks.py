@@ -7,7 +7,7 @@ import threading
 import httpx
 import pytest
 
-from politely import AsyncCoordinator, Coordinator, LockLost, TimedOut
+from politely import AsyncClient, Client, LockLost, TimedOut
 
 
 def waiting(url: str, key: str) -> int:
@@ -18,7 +18,7 @@ def waiting(url: str, key: str) -> int:
 def test_at_most_so_many_tasks_hold_a_key_at_once(serve, at_once):
     async def run() -> None:
         holders, most, numbers = 0, 0, []
-        async with AsyncCoordinator(serve().url) as coordinator:
+        async with AsyncClient(serve().url) as coordinator:
 
             async def job() -> None:
                 nonlocal holders, most
@@ -41,7 +41,7 @@ def test_at_most_so_many_tasks_hold_a_key_at_once(serve, at_once):
 
 def test_a_lock_that_is_not_free_in_time_leaves_the_queue(serve):
     url = serve().url
-    with Coordinator(url) as coordinator:
+    with Client(url) as coordinator:
         entered = threading.Event()
 
         def other() -> None:
@@ -65,7 +65,7 @@ def test_a_lock_that_is_not_free_in_time_leaves_the_queue(serve):
 def test_a_lost_lock_cancels_the_work(serve):
     async def run() -> None:
         server = serve()
-        async with AsyncCoordinator(server.url) as coordinator:
+        async with AsyncClient(server.url) as coordinator:
             with pytest.raises(LockLost):
                 async with coordinator.lock("example.com", ttl=1.0) as lock:
                     server.end(signal.SIGKILL)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import requests
 
-from politely import AsyncCoordinator, BadCall, Coordinator, Outcome, TimedOut
+from politely import AsyncClient, BadCall, Client, Outcome, TimedOut
 from politely.httpx import AsyncPoliteTransport
 from politely.requests import PoliteAdapter
 
@@ -24,7 +24,7 @@ OPEN = {"limit": {"kind": "none"}}
 
 
 def test_a_permit_is_granted_renewed_and_reported(serve):
-    with Coordinator(serve().url) as coordinator:
+    with Client(serve().url) as coordinator:
         permit = coordinator.acquire("http://a.example/x")
         assert permit.key == "a.example" and not permit.lost and permit.slots == 1
         permit.renew()
@@ -35,7 +35,7 @@ def test_a_permit_is_granted_renewed_and_reported(serve):
 
 
 def test_what_was_given_back_may_be_had_again(serve):
-    with Coordinator(serve("--in-flight", "1", "--rate", "100").url) as coordinator:
+    with Client(serve("--in-flight", "1", "--rate", "100").url) as coordinator:
         with coordinator.permit(key="a.example"):
             with pytest.raises(TimedOut):
                 coordinator.acquire(key="a.example", wait=0.0)
@@ -44,7 +44,7 @@ def test_what_was_given_back_may_be_had_again(serve):
 
 
 def test_limits_are_set_and_taken_back(serve):
-    with Coordinator(serve("--law", "fixed", "--rate", "100").url) as coordinator:
+    with Client(serve("--law", "fixed", "--rate", "100").url) as coordinator:
 
         def limits() -> dict:
             url = f"{coordinator._places.current()[1]}/keys/custom%2Fa%2Fb"
@@ -66,7 +66,7 @@ def test_limits_are_set_and_taken_back(serve):
 
 def test_tokens_are_settled(serve):
     served = serve("--law", "fixed", "--rate", "100", "--limits", "1000 tokens/h")
-    with Coordinator(served.url) as coordinator:
+    with Client(served.url) as coordinator:
 
         def left() -> int:
             url = f"{coordinator._places.current()[1]}/keys/custom%2Fllm"
@@ -91,7 +91,7 @@ def test_tokens_are_settled(serve):
 
 def test_a_slot_goes_to_who_waits_for_it(serve):
     """A report from another thread frees the slot during one long poll."""
-    with Coordinator(serve("--in-flight", "1", "--rate", "100").url) as coordinator:
+    with Client(serve("--in-flight", "1", "--rate", "100").url) as coordinator:
         first = coordinator.acquire(key="a.example")
         got = []
         waiter = threading.Thread(target=lambda: got.append(coordinator.acquire(key="a.example")))
@@ -102,7 +102,7 @@ def test_a_slot_goes_to_who_waits_for_it(serve):
 
 
 def test_any_of_many_hosts(serve):
-    with Coordinator(serve().url) as coordinator:
+    with Client(serve().url) as coordinator:
         taken = coordinator.acquire(key="a.example")
         (permit,) = coordinator.acquire_any(["a.example", "http://b.example/x"])
         assert permit.key == "b.example"
@@ -112,22 +112,22 @@ def test_any_of_many_hosts(serve):
 
 
 def test_a_wrong_item_and_a_wrong_token_are_named(serve, tmp_path):
-    with Coordinator(serve().url) as coordinator, pytest.raises(BadCall, match="url"):
+    with Client(serve().url) as coordinator, pytest.raises(BadCall, match="url"):
         coordinator.acquire("http://")
     token = tmp_path / "token"
     token.write_text("right-right-right-right-right-right")
     token.chmod(0o600)
     url = serve("--token-file", str(token)).url
-    with Coordinator(url, token="wrong") as coordinator, pytest.raises(BadCall) as said:
+    with Client(url, token="wrong") as coordinator, pytest.raises(BadCall) as said:
         coordinator.acquire(key="a.example")
     assert said.value.status == 401
-    with Coordinator(url, token=token.read_text()) as coordinator:
+    with Client(url, token=token.read_text()) as coordinator:
         coordinator.acquire(key="a.example").report(status=200)
 
 
 def test_workers_carry_on_when_the_coordinator_returns(serve, tmp_path):
     first = serve("--state", str(tmp_path))
-    with Coordinator(first.url) as coordinator:
+    with Client(first.url) as coordinator:
         permit = coordinator.acquire(key="a.example")
         first.end(signal.SIGKILL)
         got = []
@@ -152,7 +152,7 @@ def test_asyncio_workers_get_every_page_of_limited_hosts(serve, town):
     url = serve("--profile", "api").url
 
     async def main():
-        async with AsyncCoordinator(url) as coordinator:
+        async with AsyncClient(url) as coordinator:
             transport = AsyncPoliteTransport(coordinator)
             async with httpx.AsyncClient(transport=transport, timeout=30.0) as client:
                 pages = [f"{host}/page/{n}" for n in range(30) for host in hosts.urls.values()]
@@ -164,7 +164,7 @@ def test_asyncio_workers_get_every_page_of_limited_hosts(serve, town):
 
 def test_threads_with_requests_get_every_page(serve, town):
     hosts = town(slow=SLOW, slots=SLOTS)
-    with Coordinator(serve().url) as coordinator, requests.Session() as session:
+    with Client(serve().url) as coordinator, requests.Session() as session:
         session.trust_env = False
         session.mount("http://", PoliteAdapter(coordinator))
         pages = [f"{host}/page/{n}" for n in range(10) for host in hosts.urls.values()]
@@ -190,7 +190,7 @@ def test_a_page_that_is_always_refused_is_told_from_its_host(serve, way):
         return call("report", items=[{"permit": permit, **outcome}]).get("url_fault", False)
 
     fetch = by_client if way == "client" else by_http
-    with Coordinator(url) as coordinator:
+    with Client(url) as coordinator:
         faults = []
         for page in range(4):
             fetch(f"http://a.example/{page}", status=200)
@@ -213,8 +213,8 @@ def test_the_example_runs(serve, town):
 
 FORKS = """
 import os, sys
-from politely import Coordinator
-with Coordinator(sys.argv[1]) as coordinator:
+from politely import Client
+with Client(sys.argv[1]) as coordinator:
     coordinator.acquire(key="a.example").report(status=200)
     for _ in range(4):
         if os.fork() == 0:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from politely import AsyncCoordinator, BadCall, Coordinator
+from politely import AsyncClient, BadCall, Client
 
 CAUSE = "CERTIFICATE_VERIFY_FAILED"
 KEY = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
@@ -36,11 +36,11 @@ def secured(serve, folder) -> str:
 def test_an_authority_in_the_environment_is_trusted(serve, authority, monkeypatch):
     url = secured(serve, authority)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
-    with Coordinator(url) as coordinator, coordinator.permit(key="a.example") as permit:
+    with Client(url) as coordinator, coordinator.permit(key="a.example") as permit:
         assert permit.report(status=200).what == "done"
 
     async def one() -> None:
-        async with AsyncCoordinator(url) as coordinator:
+        async with AsyncClient(url) as coordinator:
             async with coordinator.permit(key="b.example") as permit:
                 await permit.report(status=200)
 
@@ -50,12 +50,12 @@ def test_an_authority_in_the_environment_is_trusted(serve, authority, monkeypatc
 def test_a_stranger_is_not_trusted(serve, authority):
     """The call fails at once with the reason, because a retry cannot succeed."""
     url = secured(serve, authority)
-    with Coordinator(url) as coordinator, pytest.raises(BadCall, match=CAUSE) as said:
+    with Client(url) as coordinator, pytest.raises(BadCall, match=CAUSE) as said:
         coordinator.acquire(key="a.example")
     assert url in str(said.value) and said.value.status == 0
 
     async def one() -> None:
-        async with AsyncCoordinator(url) as coordinator:
+        async with AsyncClient(url) as coordinator:
             with pytest.raises(BadCall, match=CAUSE):
                 await coordinator.acquire(key="a.example")
 
@@ -63,5 +63,5 @@ def test_a_stranger_is_not_trusted(serve, authority):
 
 
 def test_a_stranger_among_several_is_gone_by(serve, authority):
-    with Coordinator([secured(serve, authority), serve().url]) as coordinator:
+    with Client([secured(serve, authority), serve().url]) as coordinator:
         coordinator.acquire(key="a.example", wait=30.0).report(status=200)

@@ -15,7 +15,7 @@ import requests
 import urllib3
 from fake import RETRY, Fake, granted, told
 
-from politely import AsyncCoordinator, Coordinator, TimedOut
+from politely import AsyncClient, Client, TimedOut
 from politely.httpx import AsyncPoliteTransport, PoliteTransport
 from politely.requests import PoliteAdapter
 from politely.targets import TARGETS_MAX, Targets, partial
@@ -29,7 +29,7 @@ def answers(*nexts):
 
 
 def client(fake, host, **asked):
-    coordinator = Coordinator("http://fake", client="w1", transport=httpx.MockTransport(fake))
+    coordinator = Client("http://fake", client="w1", transport=httpx.MockTransport(fake))
     return httpx.Client(transport=PoliteTransport(coordinator, httpx.MockTransport(host), **asked))
 
 
@@ -42,7 +42,7 @@ def fetch(fake, host, method="GET", **request):
 def fetch_async(fake, host, method="GET", **request):
     async def main():
         mock = httpx.MockTransport(fake)
-        async with AsyncCoordinator("http://fake", client="w1", transport=mock) as coordinator:
+        async with AsyncClient("http://fake", client="w1", transport=mock) as coordinator:
             transport = AsyncPoliteTransport(coordinator, httpx.MockTransport(host))
             async with httpx.AsyncClient(transport=transport) as http:
                 return await http.request(method, URL, **request)
@@ -199,7 +199,7 @@ def test_a_redirects_wait_delays_its_target(client, monkeypatch):
     coordinator = httpx.MockTransport(fake)
     if client == "httpx":
         monkeypatch.setattr("politely.httpx.time.sleep", slept.append)
-        polite = PoliteTransport(Coordinator("http://fake", transport=coordinator), httpx.MockTransport(host))
+        polite = PoliteTransport(Client("http://fake", transport=coordinator), httpx.MockTransport(host))
         with httpx.Client(transport=polite, follow_redirects=True) as http:
             assert http.get(URL).text == "new"
             http.get("http://a.example/other")
@@ -209,7 +209,7 @@ def test_a_redirects_wait_delays_its_target(client, monkeypatch):
             slept.append(seconds)
 
         async def main():
-            session = AsyncCoordinator("http://fake", transport=coordinator)
+            session = AsyncClient("http://fake", transport=coordinator)
             polite = AsyncPoliteTransport(session, httpx.MockTransport(host))
             async with session, httpx.AsyncClient(transport=polite, follow_redirects=True) as http:
                 assert (await http.get(URL)).text == "new"
@@ -270,7 +270,7 @@ def server():
 
 def polite_session(fake, statuses, server):
     server.statuses = statuses
-    coordinator = Coordinator("http://fake", client="w1", transport=httpx.MockTransport(fake))
+    coordinator = Client("http://fake", client="w1", transport=httpx.MockTransport(fake))
     session = requests.Session()
     session.trust_env = False
     session.mount("http://", PoliteAdapter(coordinator))

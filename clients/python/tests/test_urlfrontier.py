@@ -131,15 +131,61 @@ def test_queues_are_listed_blocked_and_deleted(service):
     assert not stub.ListCrawls(m.Local()).values
 
 
-def test_what_is_not_supported_or_wrong_is_an_error_of_one_line(service):
+def test_a_limit_ends_a_queue_and_a_default_delay_spaces_all_queues(service):
+    start, m = service
+    stub = start(*FAST)
+    list(stub.PutURLs(discovered(m, "https://a.com/1", "https://a.com/2", "https://b.com/1", "https://b.com/2")))
+    stub.SetCrawlLimit(m.CrawlLimitParams(key="a.com", limit=1))
+    one_each = m.GetParams(max_urls_per_queue=1)
+    taken = list(stub.GetURLs(one_each))
+    assert [info.url for info in taken] == ["https://a.com/1", "https://b.com/1"]
+    for info in taken:
+        list(stub.PutURLs(known(m, info)))
+    assert [info.url for info in stub.GetURLs(one_each)] == ["https://b.com/2"], "a.com has reached its limit"
+    stub.SetCrawlLimit(m.CrawlLimitParams(key="a.com", limit=0))
+    (info,) = stub.GetURLs(one_each)
+    assert info.url == "https://a.com/2"
+    stub.SetDelay(m.QueueDelayParams(delay_requestable=3600))
+    list(stub.PutURLs(known(m, info)))
+    list(stub.PutURLs(discovered(m, "https://a.com/3", "https://c.com/1")))
+    assert [info.url for info in stub.GetURLs(one_each)] == ["https://c.com/1"], "the delay follows a unit"
+
+
+def test_pages_that_are_older_than_some_days_are_forgotten(service):
+    start, m = service
+    stub = start(*FAST)
+    list(stub.PutURLs(discovered(m, "https://a.com/1", "https://a.com/2", "https://b.com/1")))
+    status = stub.GetURLStatus(m.URLStatusRequest(url="https://a.com/1", key="a.com"))
+    assert abs(status.creation_date - time.time()) < 60
+    assert stub.PurgeURLs(m.PurgeUrlParams(days=1)).value == 0
+    assert stub.PurgeURLs(m.PurgeUrlParams(crawlID="nowhere")).value == 0
+    while int(time.time()) <= status.creation_date:
+        time.sleep(0.05)
+    assert stub.PurgeURLs(m.PurgeUrlParams(key="a.com")).value == 2
+    assert stub.CountURLs(m.CountUrlParams()).value == 1
+    (ack,) = stub.PutURLs(discovered(m, "https://a.com/1"))
+    assert ack.status == m.AckMessage.Status.OK
+    taken = stub.GetURLs(m.GetParams())
+    assert sorted(info.url for info in taken) == ["https://a.com/1", "https://b.com/1"]
+
+
+def test_the_level_of_the_log_is_set(service):
+    start, m = service
+    stub = start(*FAST)
+    Level = m.LogLevelParams.Level
+    stub.SetLogLevel(m.LogLevelParams(package="ROOT", level=Level.ERROR))
+    stub.SetLogLevel(m.LogLevelParams(package="politely_frontier", level=Level.TRACE))
+
+
+def test_what_is_wrong_is_an_error_of_one_line(service):
     start, m = service
     stub = start(*FAST)
     Code = grpc.StatusCode
     for call, message, code in [
-        (stub.SetLogLevel, m.LogLevelParams(), Code.UNIMPLEMENTED),
-        (stub.SetCrawlLimit, m.CrawlLimitParams(), Code.UNIMPLEMENTED),
-        (stub.PurgeURLs, m.PurgeUrlParams(), Code.UNIMPLEMENTED),
-        (stub.SetDelay, m.QueueDelayParams(), Code.UNIMPLEMENTED),
+        (stub.SetLogLevel, m.LogLevelParams(level=9), Code.INVALID_ARGUMENT),
+        (stub.SetLogLevel, m.LogLevelParams(package="politely a"), Code.INVALID_ARGUMENT),
+        (stub.SetCrawlLimit, m.CrawlLimitParams(key="a.com", limit=1), Code.NOT_FOUND),
+        (stub.SetDelay, m.QueueDelayParams(key="a.com"), Code.NOT_FOUND),
         (stub.GetStats, m.QueueWithinCrawlParams(crawlID="nowhere"), Code.NOT_FOUND),
         (stub.GetStats, m.QueueWithinCrawlParams(crawlID="a b"), Code.INVALID_ARGUMENT),
         (stub.DeleteQueue, m.QueueWithinCrawlParams(key="a.com"), Code.NOT_FOUND),

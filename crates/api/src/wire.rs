@@ -49,6 +49,7 @@
 
 mod absent;
 mod admin;
+mod answers;
 mod audit;
 mod change;
 mod cost;
@@ -66,9 +67,10 @@ mod whole;
 
 pub use admin::{
     Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, FleetStats,
-    InForce, KeyDetail, KeyPatch, LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy,
-    StatsQuery, WorkerStats,
+    InForce, KeyDetail, KeyPatch, LawInForce, Learned, Metadata, NumberInForce, Outstanding, Point,
+    SetBy, StatsQuery, WorkerStats,
 };
+pub use answers::{AnswerCounts, AnswersQuery};
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
 pub use cost::Cost;
@@ -98,7 +100,7 @@ pub use sessions::{
     SessionClosed, SessionState,
 };
 pub use table::{KeyPage, KeyRow, KeyState, KeysQuery, Minutes, Need, NeedCounts, SortBy};
-pub use usage::{UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow};
+pub use usage::{NoUsageStep, UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow, UsageStep};
 
 /// Maximum number of items in one call.
 pub const ITEMS_MAX: usize = 4096;

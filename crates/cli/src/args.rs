@@ -9,6 +9,7 @@ use politely::DeclaredLimits;
 
 use crate::config::{Knobs, LawName, Profile, StoreAway};
 use crate::log::Form;
+use crate::otlp::OtlpArgs;
 use crate::units::{RateText, Span, number, whole};
 pub(crate) use crate::worker_args::{AuditArgs, AuditBy, KeysArgs, KeysCommand, LockArgs};
 
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     Top(TopArgs),
     Policy(PolicyArgs),
+    Presets(PresetsArgs),
     Lock(LockArgs),
     Keys(KeysArgs),
     Audit(AuditArgs),
@@ -43,12 +45,12 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Check a policy file, or explain what it says about a URL.
+/// Check a policy file, explain what it says about a URL, or compare two.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:
-  0  done; for check: the file is a policy
-  1  check: the file is no policy
+  0  done; for check: the file is a policy; for diff: the rules are the same
+  1  check: the file is no policy; diff: the rules differ
   2  wrong usage, or a file that cannot be read")]
 pub(crate) struct PolicyArgs {
     #[command(subcommand)]
@@ -68,6 +70,35 @@ pub(crate) enum PolicyCommand {
         file: PathBuf,
         /// `https://api.example.com/v1/items`, or a key such as `custom/team-7`
         url: String,
+    },
+    /// Print each pattern whose rule differs: + is new, - is gone, ~ has changed
+    Diff {
+        /// The policy before
+        old: PathBuf,
+        /// The policy after
+        new: PathBuf,
+    },
+}
+
+/// List or show the policies of known APIs that come with politely.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  done
+  2  wrong usage, no preset of that name")]
+pub(crate) struct PresetsArgs {
+    #[command(subcommand)]
+    pub(crate) command: PresetsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PresetsCommand {
+    /// Print the names of all presets, with the date on which their sources were read
+    List,
+    /// Print a preset, a policy file for `politely serve --policy`
+    Show {
+        /// The preset, for example `github`
+        name: String,
     },
 }
 
@@ -279,9 +310,13 @@ pub(crate) struct ServeArgs {
     /// new window starts full
     #[arg(long, value_name = "N/TIME;…", allow_hyphen_values = true)]
     pub(crate) limits: Option<DeclaredLimits>,
-    /// Take rules of limits from FILE (docs/reference/policy.md); SIGHUP reads it again
+    /// Take rules of limits from FILE (docs/reference/policy.md); a change of FILE or SIGHUP reads
+    /// it again; with --store, all coordinators follow it
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Send events to the webhooks in FILE (docs/reference/coordinator.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) webhooks: Option<PathBuf>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
@@ -300,6 +335,8 @@ pub(crate) struct ServeArgs {
     /// Form of the messages on standard error
     #[arg(long, value_enum, value_name = "FORM", default_value_t)]
     pub(crate) log: Form,
+    #[command(flatten)]
+    pub(crate) otlp: OtlpArgs,
 }
 
 /// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each key waits.
@@ -399,6 +436,8 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_enum, value_name = "FORM", default_value_t)]
     pub(crate) log: Form,
     #[command(flatten)]
+    pub(crate) otlp: OtlpArgs,
+    #[command(flatten)]
     pub(crate) knobs: Knobs,
 }
 
@@ -407,6 +446,10 @@ pub(crate) struct FetchArgs {
 pub(crate) struct TargetArgs {
     /// `full` (16 hosts of 150 pages), `demo` (45 pages each), or a JSON file
     pub(crate) town: Option<String>,
+    /// Play the API of a preset (politely presets list) instead of a town; its paths are those of
+    /// the first host in the preset
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["town", "log"])]
+    pub(crate) preset: Option<String>,
     /// Address of the first host; the others follow it
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bind: Option<Ipv4Addr>,

@@ -29,8 +29,9 @@ pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
             AuditBy::Key => UsageBy::Key,
             AuditBy::Account => UsageBy::Account,
         },
-        step_h: args.step,
-        from_s: Some(now_s.saturating_sub((args.last - 1) * 3_600)),
+        step: args.step,
+        from: Some(now_s.saturating_sub((args.last - 1) * 3_600)),
+        to: None,
         name: args.name.clone(),
     };
     let call = |client: &Client| client.usage(&query);

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
             ..Knobs::default()
         },
     )?;
-    let fetched = fetch::fetch(settings, Sources::open(&urls, None)?, names)?;
+    let fetched = fetch::fetch(settings, Sources::open(&urls, None)?, names, None)?;
     let report = runtime.block_on(async { target.shutdown() });
     let found: HashMap<String, KeyEnd> = fetched
         .keys

@@ -6,12 +6,15 @@
 //! has its progress and its results.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::env;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::reload;
 
 use crate::exit::Wrong;
 
@@ -49,19 +52,69 @@ pub(crate) fn start(told: &Told, form: Form) -> Result<(), Wrong> {
             Told::Decisions => "politely=debug".to_owned(),
         },
     };
-    let filter = EnvFilter::builder()
-        .parse(&filter)
-        .map_err(|why| Wrong(format!("{VARIABLE}={filter}: {why}")))?;
+    let parsed = parse(&filter).map_err(|why| Wrong(format!("{VARIABLE}={filter}: {why}")))?;
     let color = env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(parsed)
         .with_writer(std::io::stderr);
     match form {
-        Form::Text => log
-            .with_ansi(color && std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .init(),
-        Form::Json => log.json().init(),
+        Form::Text => {
+            let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            let log = log.with_ansi(color && is_terminal).with_filter_reloading();
+            keep(log.reload_handle(), filter);
+            log.init();
+        }
+        Form::Json => {
+            let log = log.json().with_filter_reloading();
+            keep(log.reload_handle(), filter);
+            log.init();
+        }
     }
+    Ok(())
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().parse(filter)
+}
+
+/// The filter of the log.
+struct Filter {
+    /// The filter at the start.
+    text: String,
+    /// The levels that were set since, by part.
+    levels: Mutex<BTreeMap<String, String>>,
+    replace: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
+}
+
+/// The filter of the log that [`start`] started.
+static FILTER: OnceLock<Filter> = OnceLock::new();
+
+fn keep<S: 'static>(handle: reload::Handle<EnvFilter, S>, filter: String) {
+    let _ = FILTER.set(Filter {
+        text: filter,
+        levels: Mutex::default(),
+        replace: Box::new(move |filter| handle.reload(filter)),
+    });
+}
+
+/// Sets the level of a part of the program. A part is a module such as `politely_frontier`; `ROOT`,
+/// no name, and the packages of other programs mean all of politely.
+pub(crate) fn set_level(part: &str, level: &str) -> Result<(), String> {
+    let filter = FILTER.get().ok_or("the program has no log")?;
+    let target = if part.starts_with("politely") {
+        part
+    } else {
+        "politely"
+    };
+    let mut levels = filter.levels.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut next = levels.clone();
+    next.insert(target.to_owned(), level.to_owned());
+    // A later directive replaces an earlier one for the same part.
+    let set = next.iter().map(|(part, level)| format!(",{part}={level}"));
+    let text = format!("{}{}", filter.text, set.collect::<String>());
+    let parsed = parse(&text).map_err(|why| format!("\"{part}\": {why}"))?;
+    (filter.replace)(parsed).map_err(|why| why.to_string())?;
+    *levels = next;
     Ok(())
 }
 

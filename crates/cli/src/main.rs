@@ -1,5 +1,15 @@
 //! The `politely` binary: it reads arguments and returns an exit code. Each command has its own
 //! module.
+//!
+//! | command | its module |
+//! | --- | --- |
+//! | `fetch` | `fetch/` |
+//! | `serve`, `keys`, `policy`, `audit`, `frontier`, `lock`, `state`, `top` | the module of that name; the coordinator is `politely-server` |
+//! | `simulate` | `simulate/`, over `politely-sim` |
+//! | `target`, `demo` | the module of that name, over `politely-target` |
+//!
+//! `args.rs` has the flags, and `config/` layers them over environment and file. `exit.rs` has the
+//! exit codes and the errors. To limit the requests of a Rust program, use the library `politely`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -20,7 +30,9 @@ mod keys;
 mod lock;
 mod log;
 mod manual;
+mod otlp;
 mod policy;
+mod presets;
 mod serve;
 mod service_manager;
 mod simulate;
@@ -30,6 +42,7 @@ mod target;
 mod token;
 mod top;
 mod units;
+mod webhooks;
 mod worker_args;
 
 use clap::Parser;
@@ -69,6 +82,7 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Presets(args) => presets::run(&args),
         Command::Lock(args) => match lock::run(&args) {
             Ok(code_of_its_command) => return code_of_its_command,
             Err(wrong) => Err(wrong),

@@ -1,9 +1,9 @@
-//! `politely policy`: checks a policy file, and explains what it says.
+//! `politely policy`: checks a policy file, explains what it says, and compares two.
 
 use std::path::Path;
 
 use politely::Key;
-use politely::policy::{PolicyError, RuleBook};
+use politely::policy::{PolicyError, RuleBook, differences};
 use url::Url;
 
 use crate::args::{PolicyArgs, PolicyCommand};
@@ -23,6 +23,17 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Wrong> {
                 Ok(Exit::SomeFailed)
             }
         },
+        PolicyCommand::Diff { old, new } => {
+            let lines = differences(&read(old)?, &read(new)?);
+            for line in &lines {
+                println!("{line}");
+            }
+            Ok(if lines.is_empty() {
+                Exit::AllFetched
+            } else {
+                Exit::SomeFailed
+            })
+        }
         PolicyCommand::Explain { file, url } => {
             println!("{}", explain(&read(file)?, url)?);
             Ok(Exit::AllFetched)
@@ -64,14 +75,9 @@ fn explain(book: &RuleBook, url: &str) -> Result<String, Wrong> {
     };
     let rule = ruling.rule;
     let patterns = rule.patterns.join(", ");
-    let limits = if rule.limits.is_empty() {
-        "no limits".to_owned()
-    } else {
-        rule.limits.to_string()
-    };
     let of = rule.account.as_ref().unwrap_or(&key);
     Ok(format!(
-        "{key}: rule of line {}: {patterns}\n{of}: {limits}",
+        "{key}: rule of line {}: {patterns}\n{of}: {rule}",
         rule.line
     ))
 }

@@ -1,6 +1,7 @@
 //! `politely serve`: the coordinator, from `politely-server`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::key::KeyKind;
@@ -15,7 +16,7 @@ use crate::args::{ServeArgs, ServedKey};
 use crate::away::Away;
 use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
-use crate::{engine, log, service_manager, token};
+use crate::{engine, log, service_manager, token, webhooks};
 
 /// Time between two checks whether the engine answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -30,10 +31,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         frontier: None,
         grpc: args.grpc.map(|bind| Grpc {
             bind,
-            set_log_level: |_, _| Err("the log of this program cannot be set".to_owned()),
+            set_log_level: log::set_level,
         }),
         commit: crate::build::COMMIT,
+        collector: args.otlp.collector()?,
     };
+    let collector = options.collector.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -52,7 +55,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             let kept = dir.map(open).transpose()?;
             let away = args.store_away.into();
             let coordinator = Coordinator::shared(settings, engine, away, kept);
-            coordinator.map(|coordinator| coordinator.share_config(config))
+            let share = |it: Coordinator| it.share_config(Arc::clone(&config)).share_log(config);
+            coordinator.map(share)
         }
         (None, None) => Coordinator::new(settings),
         (None, Some(dir)) => {
@@ -65,11 +69,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let loaded = coordinator.load_policy(file);
         loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
     }
+    let coordinator = match &args.webhooks {
+        Some(file) => coordinator.call_webhooks(webhooks::read(file)?),
+        None => coordinator,
+    };
     let ruled = coordinator.clone();
     options.frontier = frontier(args, key, store_url.as_deref(), &coordinator)?;
     let secure = options.certificate.is_some();
     let limiter = coordinator.limiter().clone();
-    runtime.block_on(async {
+    let exit = runtime.block_on(async {
         // This runs before the first permit if the engine answers, else as soon as it answers.
         let _ = coordinator.refresh_config().await;
         let server = Server::bind(coordinator, options).await;
@@ -103,7 +111,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             "error: not all could be saved: what was learned or granted last may be forgotten",
         );
         Ok(Exit::SomeFailed)
-    })
+    });
+    if let Some(collector) = collector {
+        collector.close();
+    }
+    exit
 }
 
 /// Reports when the engine has trouble, and when the trouble is over.
@@ -120,8 +132,8 @@ async fn tell_trouble(limiter: Limiter) {
     }
 }
 
-/// Reads the tokens again at each SIGHUP. The handler is installed when this returns. Without it
-/// the signal would end the process.
+/// Reads the tokens and the policy again at each SIGHUP, and the policy when its file changes. The
+/// handler is installed when this returns. Without it the signal would end the process.
 fn reloads(
     file: Option<PathBuf>,
     reload: Reload,
@@ -131,33 +143,64 @@ fn reloads(
     let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
     Ok(async move {
-        while hangups.recv().await.is_some() {
-            if let Some(policy) = &policy {
-                let told = match coordinator.load_policy(policy) {
-                    Ok(rules) => format!("{rules} rules of {} are in force", policy.display()),
-                    Err(why) => {
-                        let why = policy_words(policy, &why);
-                        format!("{why}; the policy from before stays in force")
-                    }
-                };
-                log::say(&format!("politely: SIGHUP: {told}"));
-            }
-            let told = match &file {
-                None => "SIGHUP: no token file is named, nothing changed".to_owned(),
-                Some(path) => match tokens(Some(path)) {
-                    Ok(Some(tokens)) => {
-                        reload.replace(tokens);
-                        format!("SIGHUP: the tokens of {} are in force", path.display())
-                    }
-                    Ok(None) => continue,
-                    Err(Wrong(why)) => {
-                        format!("SIGHUP: {why}; the tokens from before stay in force")
-                    }
-                },
+        let mut seen = policy.as_deref().and_then(stamp);
+        loop {
+            let is_hangup = match tokio::time::timeout(LOOK_EVERY, hangups.recv()).await {
+                Ok(Some(())) => true,
+                Ok(None) => return,
+                Err(_elapsed) => false,
             };
-            log::say(&format!("politely: {told}"));
+            if let Some(policy) = &policy {
+                let now = stamp(policy);
+                if is_hangup || now != seen {
+                    seen = now;
+                    let cause = if is_hangup { "SIGHUP" } else { "change" };
+                    reload_policy(policy, &coordinator, cause).await;
+                }
+            }
+            if is_hangup {
+                reload_tokens(file.as_deref(), &reload);
+            }
         }
     })
+}
+
+/// Returns what changes when a file is written or replaced.
+fn stamp(file: &Path) -> Option<(std::time::SystemTime, u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let known = std::fs::metadata(file).ok()?;
+    Some((known.modified().ok()?, known.len(), known.ino()))
+}
+
+async fn reload_policy(file: &Path, coordinator: &Coordinator, cause: &str) {
+    let (path, coordinator) = (file.to_owned(), coordinator.clone());
+    let loaded = tokio::task::spawn_blocking(move || coordinator.load_policy(&path)).await;
+    let told = match loaded {
+        Ok(Ok(rules)) => format!("{rules} rules of {} are in force", file.display()),
+        Ok(Err(why)) => {
+            let why = policy_words(file, &why);
+            format!("{why}; the policy from before stays in force")
+        }
+        Err(_) => return,
+    };
+    log::say(&format!("politely: {cause}: {told}"));
+}
+
+fn reload_tokens(file: Option<&Path>, reload: &Reload) {
+    let told = match file {
+        None => "SIGHUP: no token file is named, nothing changed".to_owned(),
+        Some(path) => match tokens(Some(path)) {
+            Ok(Some(tokens)) => {
+                reload.replace(tokens);
+                format!("SIGHUP: the tokens of {} are in force", path.display())
+            }
+            Ok(None) => return,
+            Err(Wrong(why)) => {
+                format!("SIGHUP: {why}; the tokens from before stay in force")
+            }
+        },
+    };
+    log::say(&format!("politely: {told}"));
 }
 
 /// Returns why a policy is refused, with its place.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use politely_api::wire::UsageStep;
 
 use crate::units::Span;
 
@@ -16,9 +17,9 @@ pub(crate) struct AuditArgs {
     /// What a row is about
     #[arg(long, value_enum, default_value_t)]
     pub(crate) by: AuditBy,
-    /// The hours of a row, 1 to 720
-    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
-    pub(crate) step: u32,
+    /// The time that a row sums up: 1h to 720h, 1d to 30d
+    #[arg(long, value_name = "STEP", default_value = "1d")]
+    pub(crate) step: UsageStep,
     /// Begin this many hours ago
     #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=720))]
     pub(crate) last: u64,

@@ -18,6 +18,11 @@ impl Arrival {
         Self(micros)
     }
 
+    /// Returns the microseconds of this arrival.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
     /// Returns an arrival that is earlier by `by`.
     ///
     /// This is what priority means here: the caller overtakes callers that came up to `by` before

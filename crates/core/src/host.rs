@@ -12,7 +12,9 @@ mod explain;
 mod join;
 mod rare;
 mod request;
+mod rule;
 mod state;
+mod told;
 
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ pub use explain::{Event, Explanation, InForce, Source};
 pub use state::RestoreError;
 
 pub use rare::OperatorNumbers;
+pub use rule::{KeyRule, Spacing};
 
 use evidence::Fault;
 use rare::Rare;
@@ -189,6 +192,11 @@ impl Host {
             self.hold_after(now, report, fresh, config, rng);
         }
         self.charge_bytes(now, report.bytes, config);
+        if let Some(lease) = lease
+            && !report.quotas.is_empty()
+        {
+            self.hear_quotas(now, lease.id, &report.quotas);
+        }
         let new = self.bounds(now, config);
         self.pace.change(now, &old.rate, &new.rate);
         Directions {
@@ -380,7 +388,7 @@ impl Host {
         if report.signal == Signal::Ok {
             self.latency.record(report.latency);
         }
-        if self.operator_numbers().learn == Some(false) {
+        if self.operator_numbers().learn == Some(false) || self.is_frozen_by_rule() {
             return;
         }
         self.law.on_sample(&Sample {

@@ -16,6 +16,21 @@
 //! | [`queue`] | Which host is next? |
 //! | [`arrival`] | Which caller came first? |
 //! | [`lock`] | Which session holds a key, and which is next? |
+//!
+//! # One request, from the question to the outcome
+//!
+//! 1. [`host::Host::request`] asks the gates in order: hold, quarantine, breaker, slots,
+//!    bytes, budgets, pace (`gate/`, `budget/`). The first that refuses says when to ask again.
+//! 2. The caller sends the request and describes its outcome. [`signal::classify`] decides what the
+//!    outcome says about the host.
+//! 3. [`host::Host::report`] holds the key if the server asked for it, and tells the law
+//!    (`control/`): **this is what happens on a 429**.
+//! 4. [`retry::Policy::decide`] decides whether the request is sent again.
+//!
+//! # What is not here
+//!
+//! Nothing here waits, locks, sends or stores. To limit requests, use `politely::Limiter`. To share
+//! keys between processes, read `politely-store`. To compare laws, use `politely-sim`.
 
 pub mod arrival;
 pub mod budget;

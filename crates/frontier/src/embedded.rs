@@ -13,7 +13,7 @@ use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use crate::{Batch, Store, StoreError, Table};
 
 /// The most bytes of journals. Opening reads them again, so this bounds the time of a restart.
-const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes of one table in memory, until it is written as a sorted file.
 const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
 /// The room on the disk without which a storage that failed is not opened again, in bytes.

@@ -7,8 +7,8 @@ pub trait Store: Send + Sync {
     /// Returns the value of a key.
     fn read(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Returns the values of several keys, in the order of the keys. Adding pages calls this once for
-    /// the domains and once for the pages of a call.
+    /// Returns the values of several keys, in the order of the keys. Adding pages calls this once
+    /// for the domains and once for the pages of a call.
     fn read_many(
         &self,
         table: Table,

@@ -22,8 +22,10 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let target = Target::start(Town::new(vec![HostSpec::new("shop", limit)])).await?;
     let page = format!("{}/page/0", target.hosts()[0].url());
     let limiter = Limiter::builder().build()?;
-    let client =
-        politely::reqwest::client_with(|| reqwest::Client::builder().no_proxy(), limiter.clone())?;
+    let client = politely::middleware::client_with(
+        || reqwest::Client::builder().no_proxy(),
+        limiter.clone(),
+    )?;
     // Any recorder will do: metrics-exporter-prometheus, …
     let seen = Seen::default();
     let recording = metrics::set_default_local_recorder(&seen);

@@ -22,7 +22,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     config.limits.rate_start = 30.0;
     let limiter = Limiter::builder().config(config).build()?;
     let settings = || reqwest::Client::builder().no_proxy();
-    let client = politely::reqwest::client_with(settings, limiter.clone())?;
+    let client = politely::middleware::client_with(settings, limiter.clone())?;
 
     for page in 0..10 {
         let moved = new.url(&format!("/{page}"));

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use politely::reqwest::{PoliteMiddleware, Redirects};
+use politely::middleware::{PoliteMiddleware, Redirects};
 use politely::{Config, Limiter};
 use politely_target::{HostSpec, LimitSpec, Target, Town};
 use reqwest_middleware::ClientBuilder;

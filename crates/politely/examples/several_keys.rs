@@ -29,7 +29,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         .keys_by(|asked| Ok(vec![Key::of_url(asked.url)?, Key::site_of_url(asked.url)?]))
         .and_key(everything);
     let client =
-        politely::reqwest::client_with(|| reqwest::Client::builder().no_proxy(), attempts)?;
+        politely::middleware::client_with(|| reqwest::Client::builder().no_proxy(), attempts)?;
 
     let began = limiter.now();
     for host in target.hosts() {

@@ -17,28 +17,25 @@ pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    /// The machine's monotonic clock, with its raw reading at the beginning and the wall clock's
-    /// time then.
+    /// The machine's monotonic clock, and the wall clock's time at its beginning.
     Monotonic {
-        clock: quanta::Clock,
-        began: u64,
+        clock: Monotonic,
         origin: Timestamp,
     },
     Given(Arc<dyn Fn() -> Timestamp + Send + Sync>),
 }
 
 impl Clock {
-    /// Returns the machine's clock. Reading it takes about 10 ns.
+    /// Returns the machine's clock. Reading it takes about 10 ns with the feature `quanta`, and
+    /// twice as long without it.
     #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
     pub fn system() -> Self {
-        let clock = quanta::Clock::new();
-        let began = clock.raw();
+        let clock = Monotonic::start();
         let since_1970 = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
         Self(Source::Monotonic {
             clock,
-            began,
             origin: Timestamp::ZERO + since_1970,
         })
     }
@@ -60,16 +57,50 @@ impl Clock {
     /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
-            Source::Monotonic {
-                clock,
-                began,
-                origin,
-            } => {
-                let nanos = clock.delta_as_nanos(*began, clock.raw());
-                Timestamp::from_micros(origin.as_micros() + nanos / 1_000)
+            Source::Monotonic { clock, origin } => {
+                Timestamp::from_micros(origin.as_micros() + clock.elapsed_ns() / 1_000)
             }
             Source::Given(now) => now(),
         }
+    }
+}
+
+/// The machine's monotonic clock, from its first reading.
+#[cfg(feature = "quanta")]
+#[derive(Clone)]
+struct Monotonic {
+    clock: quanta::Clock,
+    began: u64,
+}
+
+#[cfg(feature = "quanta")]
+impl Monotonic {
+    fn start() -> Self {
+        let clock = quanta::Clock::new();
+        let began = clock.raw();
+        Self { clock, began }
+    }
+
+    #[inline]
+    fn elapsed_ns(&self) -> u64 {
+        self.clock.delta_as_nanos(self.began, self.clock.raw())
+    }
+}
+
+/// The machine's monotonic clock, from its first reading.
+#[cfg(not(feature = "quanta"))]
+#[derive(Clone)]
+struct Monotonic(std::time::Instant);
+
+#[cfg(not(feature = "quanta"))]
+#[expect(clippy::disallowed_methods, reason = "this is where time enters")]
+impl Monotonic {
+    fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
     }
 }
 

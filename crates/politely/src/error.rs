@@ -165,7 +165,7 @@ pub enum SetError {
 }
 
 /// Reduces `ask` to one departure now. The keys of a request would not agree on another time.
-pub(crate) const fn alone(ask: Ask) -> Ask {
+pub(crate) fn alone(ask: Ask) -> Ask {
     Ask {
         slots: 1,
         horizon: Duration::ZERO,
@@ -175,10 +175,10 @@ pub(crate) const fn alone(ask: Ask) -> Ask {
 
 /// Returns what the key at `index` is asked for. Only the first key of a request learns from its
 /// outcome.
-pub(crate) const fn of_key(ask: Ask, index: usize) -> Ask {
+pub(crate) fn of_key(ask: &Ask, index: usize) -> Ask {
     Ask {
         is_limit_only: index > 0,
-        ..ask
+        ..ask.clone()
     }
 }
 

@@ -27,8 +27,8 @@
 //! | [`Limiter::acquire`] | | your own client: wait, send, report |
 //! | [`Limiter::try_acquire`] | | your own scheduler: ask, and turn to another host meanwhile |
 //! | [`layer::PoliteLayer`] | `tower` | a tower service from `http::Request` to `http::Response` |
-//! | [`reqwest::PoliteMiddleware`] | `reqwest` | your own reqwest client |
-//! | [`mod@reqwest`]`::client` | `reqwest` | a ready reqwest client; redirects are paced too |
+//! | [`middleware::PoliteMiddleware`] | `reqwest` | your own reqwest client |
+//! | [`middleware::client`] | `reqwest` | a ready reqwest client; redirects are paced too |
 //!
 //! Processes and machines can share keys, and everything above works the same:
 //!
@@ -40,6 +40,11 @@
 //! Further features:
 //!
 //! - `robots` (on by default) reads robots.txt.
+//! - `url` (part of the features that read URLs) makes keys of all spellings of hosts, and of
+//!   registrable domains. Without it, keys are made of plain ASCII hosts and addresses.
+//! - `calendar` (on by default) declares limits per day, week or month of a time zone.
+//! - `metrics` (on by default) sends numbers to a recorder, and `quanta` (on by default) reads the
+//!   time faster.
 //! - `coding` (part of `reqwest` and `robots`) decodes content codings ([`mod@coding`]).
 //!
 //! The bodies of the coordinator's API are in the crate `politely-api`.
@@ -50,7 +55,7 @@
 //! Three interfaces show what a limiter does:
 //!
 //! - [`Limiter::explain`] returns why a key waits.
-//! - [`Stats::emit`] sends numbers to a `metrics` recorder.
+//! - `Stats::emit` sends numbers to a `metrics` recorder.
 //! - `tracing` has a span `politely.request` per attempt (`key`, `attempt`, `waited_ms`, `status`,
 //!   `signal`). It has debug events for holds, congestion events and requests given up.
 //!
@@ -64,12 +69,20 @@
 //! | Where is a permit granted in this process? | `backend/local/mod.rs`; without waiting: `Local::pass` |
 //! | Where is a permit granted over Redis? | [`Replica::serve` in `politely-store`](politely_store), called through `backend/store/` |
 //! | Where is a permit granted with a coordinator? | the coordinator (crate `politely-server`); `backend/coordinator/` acquires from it |
+//! | Where does the coordinator's API answer `acquire`? | `src/api/calls.rs` of `politely-server` |
 //! | Which file implements a method of [`Limiter`]? | `backend/operations.rs` is the interface, with an implementation per backend |
 //! | How is a permit given back? | `permit.rs`, and `backend/local/part.rs` for a key of this process |
 //! | When is a page forbidden? | [`robots`] |
 //!
 //! [`core`] holds the state of a key and makes all decisions about it. This crate adds the parts
 //! that need a clock, threads and a runtime.
+//!
+//! # What is not here
+//!
+//! - To fetch a list of URLs, or to limit a program in another language, use the binary `politely`
+//!   (crate `politely-cli`): `fetch` and `serve`.
+//! - For a queue of domains and pages, use `politely-frontier`.
+//! - To make decisions without a runtime, use [`core`] alone.
 
 mod backend;
 mod budgets;
@@ -83,6 +96,7 @@ mod locks;
 mod permit;
 #[cfg(feature = "policy")]
 pub mod policy;
+mod recorder;
 #[cfg(feature = "robots")]
 pub mod robots;
 mod snapshot;
@@ -101,9 +115,10 @@ pub use self::http::attempts;
 pub use self::http::coding;
 #[cfg(feature = "tower")]
 pub use self::http::layer;
-pub use self::http::redirect;
 #[cfg(feature = "reqwest")]
-pub use self::http::reqwest;
+pub use self::http::middleware;
+#[cfg(feature = "url")]
+pub use self::http::redirect;
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
 pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};

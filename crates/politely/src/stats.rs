@@ -49,41 +49,6 @@ impl Stats {
         let waits = u32::try_from(self.waits.max(1)).unwrap_or(u32::MAX);
         self.waited / waits
     }
-
-    /// Sends every number to the [`metrics`] recorder.
-    ///
-    /// Call it on a timer or at each scrape; the hot path calls no recorder. There are no labels.
-    /// If a process has several limiters, add their numbers up first (`+=`).
-    ///
-    /// | name | kind |
-    /// | --- | --- |
-    /// | `politely_keys` | gauge, the present number |
-    /// | `politely_memory_bytes` | gauge, the present size |
-    /// | `politely_waiting` | gauge, the present number |
-    /// | `politely_refused_share` | gauge, 0 to 1, since the limiter was created |
-    /// | `politely_granted_total` | counter |
-    /// | `politely_reported_total` | counter |
-    /// | `politely_refused_total` | counter |
-    /// | `politely_cancelled_total` | counter |
-    /// | `politely_late_total` | counter |
-    /// | `politely_turned_away_total` | counter |
-    /// | `politely_evicted_total` | counter |
-    ///
-    /// The waits are in the histogram `politely_wait_seconds` instead. Each
-    /// [`crate::Limiter::acquire`] that had to wait records its wait there at once.
-    pub fn emit(&self) {
-        metrics::gauge!("politely_keys").set(self.keys as f64);
-        metrics::gauge!("politely_memory_bytes").set(self.memory as f64);
-        metrics::gauge!("politely_waiting").set(self.waiting as f64);
-        metrics::gauge!("politely_refused_share").set(self.refused_share());
-        metrics::counter!("politely_evicted_total").absolute(self.evicted);
-        metrics::counter!("politely_granted_total").absolute(self.granted);
-        metrics::counter!("politely_reported_total").absolute(self.reported);
-        metrics::counter!("politely_refused_total").absolute(self.refused);
-        metrics::counter!("politely_cancelled_total").absolute(self.cancelled);
-        metrics::counter!("politely_late_total").absolute(self.late);
-        metrics::counter!("politely_turned_away_total").absolute(self.turned_away);
-    }
 }
 
 /// Statistics about the writes of shared keys to an engine.
@@ -108,31 +73,6 @@ pub struct Commits {
     pub took_p50: Duration,
     /// 99th percentile of the same latency.
     pub took_p99: Duration,
-}
-
-impl Commits {
-    /// Sends every number to the [`metrics`] recorder, as [`Stats::emit`] does.
-    ///
-    /// | name | kind |
-    /// | --- | --- |
-    /// | `politely_commits_total` | counter |
-    /// | `politely_commit_conflicts_total` | counter |
-    /// | `politely_commits_unknown_total` | counter |
-    /// | `politely_cell_reads_total` | counter |
-    /// | `politely_commit_items_total` | counter |
-    /// | `politely_cells_lost_total` | counter |
-    /// | `politely_coordinators` | gauge |
-    ///
-    /// The latency of each commit is recorded at once, in the histogram `politely_commit_seconds`.
-    pub fn emit(&self) {
-        metrics::counter!("politely_commits_total").absolute(self.commits);
-        metrics::counter!("politely_commit_conflicts_total").absolute(self.conflicts);
-        metrics::counter!("politely_commits_unknown_total").absolute(self.unknown);
-        metrics::counter!("politely_cell_reads_total").absolute(self.reads);
-        metrics::counter!("politely_commit_items_total").absolute(self.items);
-        metrics::counter!("politely_cells_lost_total").absolute(self.lost);
-        metrics::gauge!("politely_coordinators").set(self.coordinators as f64);
-    }
 }
 
 impl AddAssign for Stats {

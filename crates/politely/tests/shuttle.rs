@@ -28,10 +28,15 @@ mod lock_guard;
 mod locks;
 #[path = "../src/permit.rs"]
 mod permit;
+#[path = "../src/recorder.rs"]
+mod recorder;
 #[path = "../src/snapshot.rs"]
 mod snapshot;
 #[path = "../src/stats.rs"]
 mod stats;
+
+#[cfg(feature = "policy")]
+use politely::policy;
 
 /// The rooms of the limiter's backends that these tests need.
 #[path = "../src/backend"]

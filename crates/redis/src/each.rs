@@ -150,7 +150,9 @@ impl Servers {
         let (mut sent, mut answers) = (commands.cmd_iter(), answers.into_iter());
         for errand in group {
             let next = errand.asking.into();
-            let words = sent.nth(next).expect("it was sent");
+            let words = sent
+                .nth(next)
+                .expect("the pipeline has a command for every asking");
             let answer = answers.nth(next).unwrap_or(Value::Nil);
             errand.answer = match answer.extract_error() {
                 Ok(answer) if too_few => Some(Err(Trouble::Unacknowledged {

@@ -35,6 +35,12 @@
 //! | `trouble.rs` | errors of servers, with advice |
 //! | [`frontier`] | a frontier that several processes share (feature `frontier`) |
 //! | [`engine`] | shared keys of `politely-store` in these servers |
+//!
+//! # What is not here
+//!
+//! This crate decides nothing about limits. To limit requests over Redis, use `politely::Limiter`
+//! with its feature `redis`. Permits are granted in `politely-store` (`Replica::serve`); this crate
+//! carries out its reads and writes. To send commands for one key, use the crate `redis`.
 
 mod each;
 pub mod engine;

@@ -32,6 +32,7 @@ files! {
     "theme.js": JS,
     "app.js": JS,
     "api.js": JS,
+    "audit.js": JS,
     "chart.js": JS,
     "crawls.js": JS,
     "dom.js": JS,

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulShutdown;
 use parking_lot::RwLock;
+use politely_otlp::Collector;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -98,6 +99,8 @@ pub struct Options {
     pub frontier: Option<FrontierService>,
     /// The commit of the program, for `politely_build_info` in `/metrics`.
     pub commit: &'static str,
+    /// The OpenTelemetry collector that gets spans and metrics.
+    pub collector: Option<Collector>,
 }
 
 /// Sets the level of a part of the program's log: the part, and one of `trace`, `debug`, `info`,
@@ -187,7 +190,7 @@ impl Server {
         let tls = options.certificate.as_ref().map(acceptor).transpose()?;
         let (listener, address) = listen(bind)?;
         let grpc = options.grpc.map(|grpc| listen(grpc.bind)).transpose()?;
-        crate::watch::install();
+        crate::watch::install(options.collector.as_ref());
         let caps = Caps::default();
         coordinator.set_client_keys(caps.client_keys);
         let frontier = options.frontier;
@@ -198,7 +201,12 @@ impl Server {
             caps.waiting,
             options.grpc.map(|grpc| grpc.set_log_level),
             options.commit,
+            options.collector.clone(),
         );
+        if let Some(collector) = &options.collector {
+            let (coordinator, frontier) = (coordinator.clone(), frontier.clone());
+            crate::watch::export(collector, coordinator, frontier, options.commit);
+        }
         Ok(Self {
             gate: Arc::new(gate),
             listener,
@@ -289,6 +297,7 @@ impl Server {
         drop((self.listener, self.grpc));
         self.coordinator.close();
         let _ = tokio::time::timeout(FINISH_TIME, graceful.shutdown()).await;
+        self.coordinator.flush_log().await;
         tending.abort();
         let is_saved = match (&self.frontier, frontier_tending) {
             (Some(frontier), Some(tending)) => {

@@ -3,13 +3,17 @@
 //! The counts of the current hour are in memory. Every minute, and at the end of the hour, they are
 //! written to `usage/HOUR.gz` in the state folder, as JSON lines that are sorted by worker and key.
 //! HOUR is the number of hours since 1970. A killed coordinator loses the last minute at most.
+//!
+//! In a fleet, a coordinator sends its counts to the fleet's log every few seconds, and adds what
+//! it reads there. So each coordinator has the sums of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::BuildHasher;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use flate2::Compression;
@@ -37,12 +41,20 @@ const PAGE_MAX: usize = 10_000;
 const FOLDER: &str = "usage";
 const SHARDS: usize = 16;
 
-/// The counts of this coordinator.
+/// The counts of this coordinator, or of its fleet.
 pub(crate) struct Usage {
+    all: Counts,
+    /// The counts of this coordinator that its fleet does not know yet.
+    unsent: OnceLock<Counts>,
+    folder: Option<PathBuf>,
+    /// The last hour whose file has all counts that were known when the hour ended.
+    last_written: AtomicU64,
+}
+
+/// The counts of the current hour, and of hours that have ended.
+struct Counts {
     shards: Box<[Mutex<Hour>]>,
     hasher: foldhash::quality::RandomState,
-    folder: Option<PathBuf>,
-    /// Hours that have ended, without a state folder.
     ended: Mutex<BTreeMap<u64, Vec<Line>>>,
 }
 
@@ -72,9 +84,16 @@ impl Equivalent<Id> for IdRef<'_> {
     }
 }
 
+/// Rows of one hour.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HourLines {
+    pub(crate) hour: u64,
+    pub(crate) lines: Vec<Line>,
+}
+
 /// A line of a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Line {
+pub(crate) struct Line {
     worker: String,
     key: String,
     #[serde(flatten)]
@@ -85,23 +104,38 @@ impl Usage {
     /// Opens the counts of the state folder, or counts in memory. A file that cannot be read is
     /// logged and skipped.
     pub(crate) fn open(state: Option<&Path>, now: Timestamp) -> Self {
-        let usage = Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: foldhash::quality::RandomState::default(),
-            folder: state.map(|state| state.join(FOLDER)),
-            ended: Mutex::default(),
-        };
         let number = hour_of(now);
-        for line in usage.lines_of_file(number) {
-            let id = Id {
-                worker: line.worker.into(),
-                key: line.key.into(),
-            };
-            let mut shard = usage.shard(&id.worker, &id.key).lock();
-            shard.number = number;
-            shard.rows.insert(id, line.counts);
-        }
+        let usage = Self {
+            all: Counts::default(),
+            unsent: OnceLock::new(),
+            folder: state.map(|state| state.join(FOLDER)),
+            last_written: AtomicU64::new(number.saturating_sub(1)),
+        };
+        let lines = usage.lines_of_file(number);
+        usage.all.add(number, &lines, number);
         usage
+    }
+
+    /// Makes this coordinator one of a fleet, which gets its counts from [`Usage::take_unsent`].
+    pub(crate) fn share(&self) {
+        let _ = self.unsent.set(Counts::default());
+    }
+
+    /// Returns the counts that the fleet does not know yet, and forgets them.
+    pub(crate) fn take_unsent(&self, now: Timestamp) -> Vec<HourLines> {
+        let Some(unsent) = self.unsent.get() else {
+            return Vec::new();
+        };
+        unsent.roll(hour_of(now));
+        let hours = unsent.take().into_iter();
+        hours
+            .map(|(hour, lines)| HourLines { hour, lines })
+            .collect()
+    }
+
+    /// Adds counts from the fleet's log.
+    pub(crate) fn add(&self, counts: &HourLines, now: Timestamp) {
+        self.all.add(counts.hour, &counts.lines, hour_of(now));
     }
 
     pub(crate) fn granted(
@@ -148,79 +182,34 @@ impl Usage {
         key: &Key,
         change: impl FnOnce(&mut UsageCounts),
     ) {
-        let number = hour_of(now);
-        let key = key.as_str();
-        let mut shard = self.shard(worker, key).lock();
-        if shard.number < number {
-            let ended = std::mem::take(&mut *shard);
-            shard.number = number;
-            self.end(&ended);
-        }
-        let is_full = shard.rows.len() >= ROWS_MAX / SHARDS;
-        let is_known = shard.rows.contains_key(&IdRef { worker, key });
-        let key = if is_full && !is_known { "" } else { key };
-        if let Some(counts) = shard.rows.get_mut(&IdRef { worker, key }) {
-            change(counts);
-            return;
-        }
-        let id = Id {
-            worker: worker.into(),
-            key: key.into(),
-        };
-        change(shard.rows.entry(id).or_default());
-    }
-
-    fn shard(&self, worker: &str, key: &str) -> &Mutex<Hour> {
-        let hash = self.hasher.hash_one((worker, key));
-        &self.shards[hash as usize % SHARDS]
-    }
-
-    /// Ends the hours of all shards that are over at `now`. So all counts of an hour end together.
-    fn roll(&self, now: Timestamp) {
-        let number = hour_of(now);
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            if shard.number < number {
-                let ended = std::mem::take(&mut *shard);
-                shard.number = number;
-                self.end(&ended);
-            }
-        }
-    }
-
-    /// Adds the counts of a shard whose hour has ended to the ended hours.
-    fn end(&self, hour: &Hour) {
-        if hour.rows.is_empty() {
-            return;
-        }
-        let mut ended = self.ended.lock();
-        let lines = ended.entry(hour.number).or_default();
-        lines.extend(lines_of(hour.rows.iter()));
-        while ended.len() as u64 > KEPT_HOURS {
-            ended.pop_first();
-        }
+        let counts = self.unsent.get().unwrap_or(&self.all);
+        counts.change(hour_of(now), worker, key.as_str(), change);
     }
 
     /// Writes the counts to the state folder, and removes files of hours that are not kept. Blocks.
     pub(crate) fn save(&self, now: Timestamp) {
+        let number = hour_of(now);
+        self.all.roll(number);
         let Some(folder) = &self.folder else {
             return;
         };
-        self.roll(now);
-        let number = hour_of(now);
-        let mut hours = std::mem::take(&mut *self.ended.lock());
-        for shard in &self.shards {
-            let shard = shard.lock();
-            if !shard.rows.is_empty() {
-                let lines = hours.entry(shard.number).or_default();
-                lines.extend(lines_of(shard.rows.iter()));
-            }
+        let mut hours = std::mem::take(&mut *self.all.ended.lock());
+        let last_written = self.last_written.load(Relaxed);
+        // Counts of other coordinators may come after the end of their hour.
+        for (hour, lines) in hours.range_mut(..=last_written) {
+            lines.extend(self.lines_of_file(*hour));
         }
+        let ended = hours.last_key_value().map(|(hour, _)| *hour);
+        self.all.each(|hour, id, counts| {
+            hours.entry(hour).or_default().push(line_of(id, counts));
+        });
         for (hour, lines) in hours {
             if let Err(why) = write(folder, hour, lines) {
                 tracing::error!("cannot write {FOLDER}/{hour}.gz: {why}; make room on the disk");
             }
         }
+        let last_written = ended.max(Some(last_written)).unwrap_or_default();
+        self.last_written.store(last_written, Relaxed);
         for hour in files(folder) {
             if hour + KEPT_HOURS < number {
                 let _ = fs::remove_file(folder.join(format!("{hour}.gz")));
@@ -230,16 +219,17 @@ impl Usage {
 
     /// Returns the rows that match `query`. Blocks.
     pub(crate) fn page(&self, query: &UsageQuery, now: Timestamp) -> UsagePage {
-        self.roll(now);
         let hour = hour_of(now);
-        let step = u64::from(query.step_h.clamp(1, 720));
-        let from = match query.from_s {
+        self.all.roll(hour);
+        let step = u64::from(query.step.hours());
+        let from = match query.from {
             Some(seconds) => seconds / 3_600,
             None => hour.saturating_sub(23),
         };
+        let until = query.to.map_or(u64::MAX, |seconds| seconds.div_ceil(3_600));
         let mut sums: BTreeMap<(u64, String), UsageCounts> = BTreeMap::new();
         let mut add = |number: u64, worker: &str, key: &str, counts: &UsageCounts| {
-            if number < from {
+            if !(from..until).contains(&number) {
                 return;
             }
             let at = from + (number - from) / step * step;
@@ -253,24 +243,29 @@ impl Usage {
                 sums.entry((at, name.to_owned())).or_default().add(counts);
             }
         };
-        let mut live = BTreeSet::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            live.insert(shard.number);
-            for (id, counts) in &shard.rows {
-                add(shard.number, &id.worker, &id.key, counts);
+        let mut in_memory = BTreeSet::new();
+        for counts in std::iter::once(&self.all).chain(self.unsent.get()) {
+            counts.each(|number, id, counts| add(number, &id.worker, &id.key, counts));
+            let ended = counts.ended.lock().clone();
+            for (number, lines) in &ended {
+                for line in lines {
+                    add(*number, &line.worker, &line.key, &line.counts);
+                }
             }
         }
-        let ended = self.ended.lock().clone();
-        for (number, lines) in &ended {
-            for line in lines {
-                add(*number, &line.worker, &line.key, &line.counts);
-            }
-        }
+        // The files of these hours have what was in memory before.
+        let last_written = self.last_written.load(Relaxed);
+        in_memory.extend(
+            self.all
+                .ended
+                .lock()
+                .keys()
+                .filter(|hour| **hour > last_written),
+        );
+        in_memory.insert(hour);
         let files = self.folder.as_deref().map(files).unwrap_or_default();
         for number in files {
-            // The counts of these hours are in memory.
-            if number >= from && !ended.contains_key(&number) && !live.contains(&number) {
+            if (from..until).contains(&number) && !in_memory.contains(&number) {
                 for line in self.lines_of_file(number) {
                     add(number, &line.worker, &line.key, &line.counts);
                 }
@@ -303,18 +298,113 @@ impl Usage {
     }
 }
 
-fn hour_of(now: Timestamp) -> u64 {
-    now.as_micros() / HOUR.as_micros() as u64
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: foldhash::quality::RandomState::default(),
+            ended: Mutex::default(),
+        }
+    }
 }
 
-fn lines_of<'a>(
-    rows: impl Iterator<Item = (&'a Id, &'a UsageCounts)>,
-) -> impl Iterator<Item = Line> {
-    rows.map(|(id, counts)| Line {
+impl Counts {
+    /// Changes the counts of a worker and a key in the hour `number`.
+    fn change(&self, number: u64, worker: &str, key: &str, change: impl FnOnce(&mut UsageCounts)) {
+        let hash = self.hasher.hash_one((worker, key));
+        let mut shard = self.shards[hash as usize % SHARDS].lock();
+        if shard.number < number {
+            let ended = std::mem::take(&mut *shard);
+            shard.number = number;
+            self.end(&ended);
+        }
+        let is_full = shard.rows.len() >= ROWS_MAX / SHARDS;
+        let is_known = shard.rows.contains_key(&IdRef { worker, key });
+        let key = if is_full && !is_known { "" } else { key };
+        if let Some(counts) = shard.rows.get_mut(&IdRef { worker, key }) {
+            change(counts);
+            return;
+        }
+        let id = Id {
+            worker: worker.into(),
+            key: key.into(),
+        };
+        change(shard.rows.entry(id).or_default());
+    }
+
+    /// Adds rows of the hour `hour`. The current hour is `now`.
+    fn add(&self, hour: u64, lines: &[Line], now: u64) {
+        if hour < now {
+            self.roll(now);
+            let mut ended = self.ended.lock();
+            ended.entry(hour).or_default().extend_from_slice(lines);
+            return;
+        }
+        for line in lines {
+            self.change(hour, &line.worker, &line.key, |counts| {
+                counts.add(&line.counts)
+            });
+        }
+    }
+
+    /// Ends the hours of all shards that are over in the hour `number`. So all counts of an hour
+    /// end together.
+    fn roll(&self, number: u64) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            if shard.number < number {
+                let ended = std::mem::take(&mut *shard);
+                shard.number = number;
+                self.end(&ended);
+            }
+        }
+    }
+
+    /// Adds the counts of a shard whose hour has ended to the ended hours.
+    fn end(&self, hour: &Hour) {
+        if hour.rows.is_empty() {
+            return;
+        }
+        let mut ended = self.ended.lock();
+        let lines = ended.entry(hour.number).or_default();
+        lines.extend(hour.rows.iter().map(|(id, counts)| line_of(id, counts)));
+        while ended.len() as u64 > KEPT_HOURS {
+            ended.pop_first();
+        }
+    }
+
+    /// Calls `visit` with each row of the current hour.
+    fn each(&self, mut visit: impl FnMut(u64, &Id, &UsageCounts)) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for (id, counts) in &shard.rows {
+                visit(shard.number, id, counts);
+            }
+        }
+    }
+
+    /// Removes all counts and returns them by hour.
+    fn take(&self) -> BTreeMap<u64, Vec<Line>> {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let rows = std::mem::take(&mut shard.rows);
+            let number = shard.number;
+            self.end(&Hour { number, rows });
+        }
+        std::mem::take(&mut *self.ended.lock())
+    }
+}
+
+fn line_of(id: &Id, counts: &UsageCounts) -> Line {
+    Line {
         worker: id.worker.to_string(),
         key: id.key.to_string(),
         counts: *counts,
-    })
+    }
+}
+
+fn hour_of(now: Timestamp) -> u64 {
+    now.as_micros() / HOUR.as_micros() as u64
 }
 
 /// Returns the hours of the files in the folder.
@@ -370,10 +460,10 @@ mod tests {
         Key::parse(name).unwrap()
     }
 
-    fn sums(usage: &Usage, by: UsageBy, step_h: u32, now: Timestamp) -> Vec<(String, u64)> {
+    fn sums(usage: &Usage, by: UsageBy, hours: u32, now: Timestamp) -> Vec<(String, u64)> {
         let query = UsageQuery {
             by,
-            step_h,
+            step: format!("{hours}h").parse().unwrap(),
             ..UsageQuery::default()
         };
         let page = usage.page(&query, now);

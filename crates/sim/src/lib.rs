@@ -12,6 +12,19 @@
 //! ```
 //!
 //! The same scenario, law and seed give the same bytes on every machine.
+//!
+//! | file | its part |
+//! | --- | --- |
+//! | `scenario.rs`, `suite.rs`, `generate.rs`, `field.rs` | scenarios: read, named, random |
+//! | `run.rs`, `client.rs`, `polite.rs` | the event loop, and the clients that it drives |
+//! | `rivals/`, `backoff.rs` | other published laws |
+//! | `optimum/`, `score.rs`, `summary.rs` | the exact optimum, and the result against it |
+//! | `plot/` | pictures of runs |
+//!
+//! # What is not here
+//!
+//! The laws are in `politely-core` (`control/`), and the models of limits in `politely-target`. To
+//! run a scenario, use `politely simulate`.
 
 pub mod backoff;
 pub mod client;

@@ -301,7 +301,10 @@ impl<'a> Run<'a> {
                     return;
                 }
                 Answer::Go(ticket) => {
-                    let worker = seat.idle.pop_front().expect("one is idle");
+                    let worker = seat
+                        .idle
+                        .pop_front()
+                        .expect("checked above: a worker is idle");
                     let attempt = seat.again.pop_front().unwrap_or_else(|| {
                         self.fresh -= 1;
                         0

@@ -8,7 +8,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimits, UnitCosts};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
+use politely_core::host::{CrawlDelay, Directions, Host, KeyRule, OperatorNumbers, Unused};
 use politely_core::lock::LockOp;
 use politely_core::signal::{Report, Signal};
 
@@ -62,8 +62,8 @@ pub enum Event {
     Set(OperatorNumbers),
     /// The limits that an operator declares. `None` restores those of all keys.
     Declare(Option<DeclaredLimits>),
-    /// The limits that a rule of a policy has for the key.
-    Rule(Option<DeclaredLimits>),
+    /// The rule of a policy that the key follows, `None` if no rule matches it.
+    Rule(Option<Arc<KeyRule>>),
     /// Requests that a fallback share granted.
     Charge(u64),
     /// An operator lifts hold, breaker and quarantine.
@@ -111,7 +111,7 @@ impl Event {
             Self::Release { lease, bytes } => host.release(now, *lease, *bytes, config),
             Self::Settle { lease, used } => host.settle(now, *lease, used, config),
             Self::Cancel { lease, unused } => host.cancel(now, *lease, *unused, config),
-            Self::Renew(lease) => lease.note_renewed(host.renew(now, lease.id(), config)),
+            Self::Renew(lease) => lease.note_renewed(host.renew(now, *lease.id(), config)),
             Self::Hold(length, reason) => {
                 host.hold(now, now + *length, *reason);
             }
@@ -120,7 +120,7 @@ impl Event {
             }
             Self::Set(numbers) => host.set(now, *numbers, config),
             Self::Declare(limits) => host.declare(now, limits.clone(), config),
-            Self::Rule(limits) => host.follow_rule(now, limits.as_ref(), config),
+            Self::Rule(rule) => host.follow_rule(now, rule.as_deref(), config),
             Self::Charge(requests) => host.charge_requests(now, *requests, config),
             Self::Unpark => host.unpark(now, config),
             Self::Forget => host.forget(now, config),

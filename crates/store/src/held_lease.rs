@@ -1,4 +1,4 @@
-//! The lease of a shared permit as its holder knows it.
+//! A lease as the holder of its permit knows it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,16 +6,25 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::gate::LeaseId;
 
-/// Returns how long a holder relies on a lease. It is a little less than `lease`, for clocks and
-/// networks are slow.
-pub(crate) fn safe_length(lease: Duration) -> Duration {
-    lease.saturating_sub((lease / 10).min(Duration::from_secs(1)))
+/// Returns how long a holder relies on a lease that is granted for `length`. It is a tenth less,
+/// at most a second, since the grant takes time to arrive and clocks differ in speed.
+pub fn safe_length(length: Duration) -> Duration {
+    length.saturating_sub((length / 10).min(Duration::from_secs(1)))
 }
 
-/// One lease of one key, shared by its permit and the renewals in flight. All times are local.
+/// Returns the part of a lease's length after which it is renewed. A renewal that fails then leaves
+/// time for another.
+pub fn renewed_after(length: Duration) -> Duration {
+    length / 2
+}
+
+/// A lease, shared by its permit and the renewals in flight. All times are local.
+///
+/// `Id` identifies the lease where it is renewed: a number in a shared key, or the id of a permit
+/// at a coordinator.
 #[derive(Debug)]
-pub struct HeldLease {
-    id: LeaseId,
+pub struct HeldLease<Id = LeaseId> {
+    id: Id,
     /// The end of the lease in microseconds. Zero: the lease is over, or its end is not known yet.
     until: AtomicU64,
     /// A renewal is in flight.
@@ -24,10 +33,10 @@ pub struct HeldLease {
     is_present: AtomicBool,
 }
 
-impl HeldLease {
+impl<Id> HeldLease<Id> {
     /// Creates a lease that ends at `until`. [`Timestamp::ZERO`]: it is not known yet whether it
     /// exists.
-    pub fn new(id: LeaseId, until: Timestamp) -> Self {
+    pub fn new(id: Id, until: Timestamp) -> Self {
         Self {
             id,
             until: AtomicU64::new(until.as_micros()),
@@ -37,8 +46,8 @@ impl HeldLease {
     }
 
     /// Returns the id of the lease.
-    pub const fn id(&self) -> LeaseId {
-        self.id
+    pub const fn id(&self) -> &Id {
+        &self.id
     }
 
     /// Returns whether no answer has told yet if the lease exists.
@@ -51,7 +60,7 @@ impl HeldLease {
     /// Assumes that the lease lasts until `until`, unless an answer has told otherwise.
     pub fn presume(&self, until: Timestamp) {
         if self.is_unknown() {
-            self.until.fetch_max(until.as_micros(), Ordering::AcqRel);
+            self.extend(until);
         }
     }
 
@@ -63,8 +72,19 @@ impl HeldLease {
 
     /// Returns the remaining time at `now`, `None` once the lease is over.
     pub fn left(&self, now: Timestamp) -> Option<Duration> {
-        let left = Timestamp::from_micros(self.until.load(Ordering::Acquire)).since(now);
+        let left = self.until().since(now);
         (!left.is_zero()).then_some(left)
+    }
+
+    /// Extends the lease to `until`, if that is later than its present end.
+    pub fn extend(&self, until: Timestamp) {
+        self.until.fetch_max(until.as_micros(), Ordering::AcqRel);
+    }
+
+    /// Ends the lease, since the place that granted it does not know it any more.
+    pub fn end(&self) {
+        self.is_present.store(false, Ordering::Release);
+        self.until.store(0, Ordering::Release);
     }
 
     /// Marks a renewal as in flight. Returns whether none was, so that the caller should send one.
@@ -81,9 +101,9 @@ impl HeldLease {
     /// lasts until `until`, or is over.
     pub(crate) fn confirm(&self, until: Timestamp) {
         if self.is_present.load(Ordering::Acquire) {
-            self.until.fetch_max(until.as_micros(), Ordering::AcqRel);
+            self.extend(until);
         } else {
-            self.until.store(0, Ordering::Release);
+            self.end();
         }
         self.is_renewing.store(false, Ordering::Release);
     }

@@ -59,7 +59,7 @@ pub use self::engine::{
     Engine, EngineError, Heartbeat, Notice, OnNotice, Pending, Version, Write, Written,
 };
 pub use self::event::Event;
-pub use self::held_lease::HeldLease;
+pub use self::held_lease::{HeldLease, renewed_after, safe_length};
 pub use self::memory::{Memory, TimeSource};
 pub use self::node::{Commands, Counts, Grant, Node, NodeOptions, Reply, Ticket, cell_name};
 pub use self::record::NodeId;

@@ -135,10 +135,12 @@ impl Record {
         let mut value = Vec::with_capacity(512);
         value.extend(version.0);
         value.push(LAYOUT);
-        let value = postcard::to_extend(&self.head, value).expect("a Vec grows");
+        let value = postcard::to_extend(&self.head, value).expect("writing to a Vec cannot fail");
         let state = self.host.snapshot();
-        let value = postcard::to_extend(state.as_slice(), value).expect("a Vec grows");
-        let mut value = postcard::to_extend(&self.born, value).expect("a Vec grows");
+        let value =
+            postcard::to_extend(state.as_slice(), value).expect("writing to a Vec cannot fail");
+        let mut value =
+            postcard::to_extend(&self.born, value).expect("writing to a Vec cannot fail");
         value.extend(&self.tail);
         value
     }

@@ -27,11 +27,26 @@
 //!
 //! A JSON file describes a town of your own; `examples/town.json` shows most fields.
 //!
+//! [`provider`] plays an API with declared limits of requests and named units.
+//!
 //! The judge counts at the server, so it also counts requests that the client did not mean to send.
+//!
+//! | folder | its part |
+//! | --- | --- |
+//! | `model/` | limits without I/O |
+//! | `server/`, `run.rs`, `log.rs` | the server, and its log of requests |
+//! | `town/` | the description of the hosts |
+//! | `judge/` | the verdict on a client |
+//!
+//! # What is not here
+//!
+//! This crate limits no client. To start such hosts from a shell, use `politely target`. To limit
+//! requests, use `politely::Limiter`.
 
 pub mod judge;
 mod log;
 pub mod model;
+pub mod provider;
 mod run;
 mod server;
 mod town;

@@ -1,5 +1,6 @@
 //! Real servers for the tests and benchmarks of this workspace: processes ([`process`]), Redis and
-//! Valkey ([`redis`]), `ZooKeeper` ([`zookeeper`]), and hosts with real limits ([`RealTown`]).
+//! Valkey ([`redis`]), `ZooKeeper` ([`zookeeper`]), an OpenTelemetry collector ([`collector`]), and
+//! hosts with real limits ([`RealTown`]).
 //!
 //! The hosts are nginx, express-rate-limit and Flask-Limiter, configured as their users do.
 //!
@@ -14,6 +15,7 @@
 // A test fails by a panic, which names what is missing.
 #![allow(clippy::missing_panics_doc)]
 
+pub mod collector;
 mod express;
 mod flask;
 mod kind;

@@ -33,6 +33,12 @@
 //! | `session.rs` | the session, made again after it expired |
 //! | `cells.rs` | reads and changes of cells |
 //! | `notices.rs` | the watches of subscribed cells |
+//!
+//! # What is not here
+//!
+//! This crate decides nothing about limits. To limit requests over `ZooKeeper`, use
+//! `politely::Limiter` with its feature `zookeeper`. Permits are granted in `politely-store`
+//! (`Replica::serve`); this crate carries out its reads and writes.
 
 mod cells;
 mod notices;

@@ -30,6 +30,11 @@ impl ZooKeeper {
         let path = self.path(cell);
         let seen = look(client, &path).await;
         let seen = seen.map_err(|why| self.refused(&path, &why))?;
+        // The cell may have changed since the subscriber read it. Values that it knows do no harm.
+        if let (Some((_, data)), _) = &seen {
+            let (cell, (_, value)) = (cell.to_string(), parse(data.clone()));
+            on_notice(Notice::Written { cell, value });
+        }
         let following = follow(client.clone(), path, Arc::clone(cell), seen, on_notice);
         let watching = Watching(tokio::spawn(following));
         self.watching.lock().insert(Arc::clone(cell), watching);

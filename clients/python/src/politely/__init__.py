@@ -8,15 +8,15 @@
 'done'
 
 The coordinator is the ``politely serve`` that ``POLITELY_COORDINATOR`` names. `Client` blocks, and
-`AsyncClient` is awaited. Their full names are `Coordinator` and `AsyncCoordinator`. The transports
+`AsyncClient` is awaited. The transports
 of `politely.httpx`, the middleware of `politely.aiohttp`, the adapter of `politely.requests` and
 the add-on of `politely.scrapy` need no further code. Times are in seconds.
 """
 
-from politely.aio import AsyncCoordinator, AsyncPermit
+from politely.aio import AsyncClient, AsyncPermit
 from politely.attempts import Attempts
 from politely.bodies import ErrorKind, Next, Outcome, Wish
-from politely.coordinator import Coordinator, Permit
+from politely.coordinator import Client, Permit
 from politely.errors import (
     Away,
     BadCall,
@@ -30,19 +30,14 @@ from politely.errors import (
 from politely.frontier import Frontier, NewPage, Page, PutAnswer, Unit
 from politely.locks import AsyncLock, Lock
 
-Client = Coordinator
-AsyncClient = AsyncCoordinator
-
 __all__ = [
     "AsyncClient",
-    "AsyncCoordinator",
     "AsyncLock",
     "AsyncPermit",
     "Attempts",
     "Away",
     "BadCall",
     "Client",
-    "Coordinator",
     "ErrorKind",
     "Frontier",
     "LeaseLost",

@@ -27,8 +27,8 @@ log = logging.getLogger("politely")
 T = TypeVar("T")
 
 
-class AsyncCoordinator:
-    """An asyncio client of `politely serve`. Parameters as of `politely.Coordinator`."""
+class AsyncClient:
+    """An asyncio client of `politely serve`. Parameters as of `politely.Client`."""
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class AsyncCoordinator:
         bytes: int = 0,
         retry: bool = False,
         crawl_delay: float | None = None,
+        method: str = "GET",
     ) -> AsyncPermit:
         """Waits in the key's queue and returns when the request may leave.
 
@@ -75,7 +76,8 @@ class AsyncCoordinator:
         that was just granted, in the background.
         """
         wish = Wish(
-            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
+            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay,
+            method=method,
         )
         return AsyncPermit(self, await self._run(self._talk.acquire(wish, wait)))
 
@@ -105,7 +107,7 @@ class AsyncCoordinator:
     async def acquire_any(
         self, targets: Iterable[str | Wish], n: int = 1, *, wait: float | None = None
     ) -> list[AsyncPermit]:
-        """As `politely.Coordinator.acquire_any`."""
+        """As `politely.Client.acquire_any`."""
         wishes = [Wish.of(target) for target in targets]
         states = await self._run(self._talk.acquire_any(wishes, n, wait))
         return [AsyncPermit(self, state) for state in states]
@@ -123,10 +125,12 @@ class AsyncCoordinator:
     async def attempts(
         self, url: str, *, method: str = "GET", **asked: Any
     ) -> AsyncIterator[AsyncPermit]:
-        """As `politely.Coordinator.attempts`."""
+        """As `politely.Client.attempts`."""
         attempts = Attempts(method)
         while True:
-            permit = await self.acquire(url, retry=attempts.number > 1, **asked)
+            permit = await self.acquire(
+                url, retry=attempts.number > 1, method=method, **asked
+            )
             permit.attempts = attempts
             try:
                 yield permit
@@ -146,7 +150,7 @@ class AsyncCoordinator:
         *,
         wait: float | None = None,
     ) -> tuple[list[Next], list[AsyncPermit]]:
-        """As `politely.Coordinator.exchange`."""
+        """As `politely.Client.exchange`."""
         pairs = [(permit.state, outcome) for permit, outcome in told]
         wishes = [Wish.of(target) for target in targets]
         nexts, states = await self._run(self._talk.exchange(pairs, wishes, n, wait))
@@ -158,11 +162,11 @@ class AsyncCoordinator:
         return await self._carry(self._talk.report(pairs))
 
     async def renew(self, permits: Iterable[AsyncPermit]) -> None:
-        """As `politely.Coordinator.renew`."""
+        """As `politely.Client.renew`."""
         await self._run(self._talk.renew([permit.state for permit in permits]))
 
     async def cancel(self, permits: Iterable[AsyncPermit], *, sent: bool = False) -> None:
-        """As `politely.Coordinator.cancel`."""
+        """As `politely.Client.cancel`."""
         await self._carry(self._talk.cancel([permit.state for permit in permits], sent))
 
     async def set_limits(
@@ -176,7 +180,7 @@ class AsyncCoordinator:
         law: str | EllipsisType | None = ...,
         learn: bool | EllipsisType | None = ...,
     ) -> None:
-        """As `politely.Coordinator.set_limits`."""
+        """As `politely.Client.set_limits`."""
         changes: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
         changes |= {"limits": limits, "law": law, "learn": learn}
         await self._run(self._talk.set_limits(key, changes))
@@ -205,7 +209,7 @@ class AsyncCoordinator:
         if self._loop in (None, asyncio.get_running_loop()):
             await self._http.aclose()
 
-    async def __aenter__(self) -> AsyncCoordinator:
+    async def __aenter__(self) -> AsyncClient:
         if self._closed:
             self._closed, self._loop, self._http = False, None, self._connect()
         return self
@@ -308,7 +312,7 @@ class AsyncCoordinator:
         """Returns connections of the running loop. Those of another loop cannot be used."""
         loop = asyncio.get_running_loop()
         if self._closed:
-            raise RuntimeError("the AsyncCoordinator is closed; make another")
+            raise RuntimeError("the AsyncClient is closed; make another")
         if self._loop is not loop:
             if self._loop is not None:
                 self._http = self._connect()
@@ -329,7 +333,7 @@ class Permitted:
     """A permit that is acquired when it is entered as a context, or awaited."""
 
     def __init__(
-        self, coordinator: AsyncCoordinator, url: str | None, asked: dict[str, Any]
+        self, coordinator: AsyncClient, url: str | None, asked: dict[str, Any]
     ) -> None:
         self._coordinator, self._url, self._asked = coordinator, url, asked
         self._permit: AsyncPermit | None = None
@@ -359,7 +363,7 @@ class AsyncPermit:
     permit back. An exception from the request is reported as evidence about the host.
     """
 
-    def __init__(self, coordinator: AsyncCoordinator, state: PermitState) -> None:
+    def __init__(self, coordinator: AsyncClient, state: PermitState) -> None:
         self._coordinator = coordinator
         self.state = state
         self.attempts: Attempts | None = None

@@ -34,7 +34,7 @@ from typing import Any
 import aiohttp
 from aiohttp.payload import BytesPayload, StringPayload
 
-from politely.aio import AsyncCoordinator, AsyncPermit
+from politely.aio import AsyncClient, AsyncPermit
 from politely.attempts import Attempts
 from politely.errors import PolitelyError
 from politely.outcome import BODY_START_MAX, body_matters, headers_that_matter
@@ -49,10 +49,10 @@ _telling: set[asyncio.Task[None]] = set()
 class PoliteMiddleware:
     """A client middleware for ``aiohttp.ClientSession(middlewares=[…])``.
 
-    ``asked`` as in `AsyncCoordinator.acquire`.
+    ``asked`` as in `AsyncClient.acquire`.
     """
 
-    def __init__(self, coordinator: AsyncCoordinator, **asked: Any) -> None:
+    def __init__(self, coordinator: AsyncClient, **asked: Any) -> None:
         self._coordinator = coordinator
         self._asked = asked
         self._targets = Targets()

@@ -73,6 +73,8 @@ class Wish:
     """
     crawl_delay_fresh: float | None = None
     """Seconds until that robots.txt is read again. Default and maximum: 24 hours."""
+    method: str = "GET"
+    """The method of the request, for the costs in the coordinator's policy."""
     id: str = field(default_factory=fresh_id)
 
     @classmethod
@@ -100,6 +102,8 @@ class Wish:
             body["key"] = self.key
         if self.also:
             body["also"] = list(self.also)
+        if self.method != "GET":
+            body["method"] = self.method
         if self.retry:
             body["kind"] = "retry"
         if self.cost != 1:

@@ -27,7 +27,7 @@ log = logging.getLogger("politely")
 T = TypeVar("T")
 
 
-class Coordinator:
+class Client:
     """A client of `politely serve`: acquires a permit before each request and reports its outcome.
 
     It may be shared between threads, and with forked processes.
@@ -75,6 +75,7 @@ class Coordinator:
         bytes: int = 0,
         retry: bool = False,
         crawl_delay: float | None = None,
+        method: str = "GET",
     ) -> Permit:
         """Blocks in the key's queue until the request may leave.
 
@@ -82,7 +83,8 @@ class Coordinator:
         unavailable), or `BadCall`.
         """
         wish = Wish(
-            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
+            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay,
+            method=method,
         )
         return Permit(self, self._run(self._talk.acquire(wish, wait)))
 
@@ -128,7 +130,7 @@ class Coordinator:
         """
         attempts = Attempts(method)
         while True:
-            permit = self.acquire(url, retry=attempts.number > 1, **asked)
+            permit = self.acquire(url, retry=attempts.number > 1, method=method, **asked)
             permit.attempts = attempts
             with permit:
                 yield permit
@@ -195,7 +197,7 @@ class Coordinator:
         """Closes the connections. Unreported permits end with their leases."""
         self._connections().close()
 
-    def __enter__(self) -> Coordinator:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -258,7 +260,7 @@ class Permit:
     An exception from the request is reported as evidence about the host.
     """
 
-    def __init__(self, coordinator: Coordinator, state: PermitState) -> None:
+    def __init__(self, coordinator: Client, state: PermitState) -> None:
         self._coordinator = coordinator
         self.state = state
         self.attempts: Attempts | None = None

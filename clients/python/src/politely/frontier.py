@@ -1,6 +1,6 @@
 """The frontier of a coordinator: a crawl that several workers share.
 
->>> frontier = Frontier(AsyncCoordinator(), "news")
+>>> frontier = Frontier(AsyncClient(), "news")
 >>> await frontier.put(["https://example.com/"])                                 # doctest: +SKIP
 >>> async for unit in frontier.units(pages=10):                                  # doctest: +SKIP
 ...     async for page in unit:
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from politely import shell
-from politely.aio import AsyncCoordinator
+from politely.aio import AsyncClient
 from politely.bodies import Grant, Json, Outcome, Wish, in_ms
 from politely.errors import PolitelyError
 from politely.flow import POLL_MAX
@@ -177,7 +177,7 @@ class Unit:
 class Frontier:
     """One crawl of a coordinator's frontier."""
 
-    def __init__(self, coordinator: AsyncCoordinator, crawl: str) -> None:
+    def __init__(self, coordinator: AsyncClient, crawl: str) -> None:
         self._coordinator = coordinator
         self.crawl = crawl
 

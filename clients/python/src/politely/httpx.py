@@ -33,20 +33,25 @@ from weakref import finalize
 
 import httpx
 
-from politely.aio import AsyncCoordinator, AsyncPermit
+from politely.aio import AsyncClient, AsyncPermit
 from politely.attempts import Attempts
 from politely.bodies import Next, Outcome
-from politely.coordinator import Coordinator, Permit
+from politely.coordinator import Client, Permit
 from politely.errors import LeaseLost, PolitelyError
 from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
 from politely.routes import AsyncRoutes, Routes, guard
 from politely.targets import Targets, partial
+from politely.units import BODY_USED_MAX, Used, asked_for
 
 log = logging.getLogger("politely")
 
 
 class PoliteTransport(httpx.BaseTransport):
-    """A transport that wraps another. ``asked`` as in `Coordinator.acquire`.
+    """A transport that wraps another. ``asked`` as in `Client.acquire`.
+
+    ``cost`` may be a callable that estimates the cost of an ``httpx.Request``. ``used`` is a
+    callable that reads the amounts that a request used from the bytes of its body, such as
+    `politely.usage.openai`.
 
     The default is httpx's own transport, with the proxies of the environment (HTTP_PROXY,
     HTTPS_PROXY, ALL_PROXY, NO_PROXY). Further arguments of
@@ -57,22 +62,26 @@ class PoliteTransport(httpx.BaseTransport):
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: Client,
         transport: httpx.BaseTransport | None = None,
+        *,
+        used: Used | None = None,
         **asked: Any,
     ) -> None:
         self._coordinator = coordinator
         self._transport = transport or Routes(httpx.HTTPTransport)
+        self._used = used
         self._asked = asked
         self._targets = Targets()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         attempts, repeatable = Attempts(request.method), _can_repeat(request)
+        asked = asked_for(self._asked, request, request.method)
         if rest := self._targets.rest(str(request.url)):
             time.sleep(rest)
         while True:
             permit = self._coordinator.acquire(
-                str(request.url), retry=attempts.number > 1, **self._asked
+                str(request.url), retry=attempts.number > 1, **asked
             )
             permit.attempts = attempts
             response = self._attempt(request, permit)
@@ -89,7 +98,7 @@ class PoliteTransport(httpx.BaseTransport):
         sent = time.monotonic()
         try:
             response = self._transport.handle_request(request)
-            heard = _Heard(request, response, time.monotonic() - sent, self._targets)
+            heard = _Heard(request, response, time.monotonic() - sent, self._targets, self._used)
             if response.status_code >= 400:
                 heard.read(response.read(), response)
                 response.close()
@@ -122,22 +131,26 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
 
     def __init__(
         self,
-        coordinator: AsyncCoordinator,
+        coordinator: AsyncClient,
         transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        used: Used | None = None,
         **asked: Any,
     ) -> None:
         self._coordinator = coordinator
         self._transport = transport or AsyncRoutes(httpx.AsyncHTTPTransport)
+        self._used = used
         self._asked = asked
         self._targets = Targets()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         attempts, repeatable = Attempts(request.method), _can_repeat(request)
+        asked = asked_for(self._asked, request, request.method)
         if rest := self._targets.rest(str(request.url)):
             await asyncio.sleep(rest)
         while True:
             permit = await self._coordinator.acquire(
-                str(request.url), retry=attempts.number > 1, **self._asked
+                str(request.url), retry=attempts.number > 1, **asked
             )
             permit.attempts = attempts
             response = await self._attempt(request, permit)
@@ -156,7 +169,7 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
         sent = time.monotonic()
         try:
             response = await self._transport.handle_async_request(request)
-            heard = _Heard(request, response, time.monotonic() - sent, self._targets)
+            heard = _Heard(request, response, time.monotonic() - sent, self._targets, self._used)
             if response.status_code >= 400:
                 heard.read(await response.aread(), response)
                 await response.aclose()
@@ -207,8 +220,16 @@ class _Heard:
     """The content of a response, for its report."""
 
     def __init__(
-        self, request: httpx.Request, response: httpx.Response, latency: float, targets: Targets
+        self,
+        request: httpx.Request,
+        response: httpx.Response,
+        latency: float,
+        targets: Targets,
+        used: Used | None,
     ) -> None:
+        self.used = used
+        self.kept: list[bytes] = []
+        """The body as it came, for `used`."""
         self.url = str(request.url)
         self.targets = targets
         self.status = response.status_code
@@ -241,6 +262,25 @@ class _Heard:
             "bytes": self.bytes,
         }
 
+    def keep(self, chunk: bytes) -> None:
+        """Takes a part of the body."""
+        self.bytes += len(chunk)
+        if self.used is not None and self.bytes <= BODY_USED_MAX:
+            self.kept.append(chunk)
+
+    def amounts(self) -> dict[str, int]:
+        """Returns the amounts that the request used, from its body."""
+        if self.used is None or self.error is not None or self.bytes > BODY_USED_MAX:
+            return {}
+        try:
+            body = self._body or httpx.Response(
+                self.status, headers=self.headers, content=b"".join(self.kept)
+            ).content
+            return self.used(body)
+        except Exception as why:  # a reader's error must not lose the page
+            log.warning("%s: its use could not be read: %s", self.url, why)
+            return {}
+
     def told(self, next: Next) -> None:
         """Takes the answer to the report."""
         self.targets.delay(self.url, self.headers.get("location"), next.target_after)
@@ -269,6 +309,7 @@ def _tell(permit: Permit, heard: _Heard) -> None:
     if permit.state.over:
         return
     try:
+        permit.settle(**heard.amounts())
         heard.told(permit.report(**heard.fields()))
     except PolitelyError as why:  # a failed report must not lose the page
         log.warning("%s: not reported: %s", permit.key, why)
@@ -278,6 +319,7 @@ async def _tell_async(permit: AsyncPermit, heard: _Heard) -> None:
     if permit.state.over:
         return
     try:
+        permit.settle(**heard.amounts())
         heard.told(await permit.report(**heard.fields()))
     except PolitelyError as why:
         log.warning("%s: not reported: %s", permit.key, why)
@@ -337,7 +379,7 @@ class _Body(httpx.SyncByteStream):
         assert isinstance(self._response.stream, httpx.SyncByteStream)
         try:
             for chunk in self._response.stream:
-                self._heard.bytes += len(chunk)
+                self._heard.keep(chunk)
                 yield chunk
                 if self._permit.state.wants_renewal(time.monotonic()):
                     self._permit.renew()
@@ -363,7 +405,7 @@ class _AsyncBody(httpx.AsyncByteStream):
         assert isinstance(self._response.stream, httpx.AsyncByteStream)
         try:
             async for chunk in self._response.stream:
-                self._heard.bytes += len(chunk)
+                self._heard.keep(chunk)
                 yield chunk
                 if self._permit.state.wants_renewal(time.monotonic()):
                     await self._permit.renew()

@@ -21,8 +21,8 @@ from politely.errors import BadCall, LockLost, PolitelyError, TimedOut
 from politely.flow import PAUSE_MIN, POLL_MAX, UNDO_TAKES_MAX, Abandoned, Flow, Talk
 
 if TYPE_CHECKING:
-    from politely.aio import AsyncCoordinator
-    from politely.coordinator import Coordinator
+    from politely.aio import AsyncClient
+    from politely.coordinator import Client
 
 log = logging.getLogger("politely")
 
@@ -150,7 +150,7 @@ def _close(talk: Talk, session: str, until: float) -> Flow[None]:
 class Lock:
     """A lock on a key, for ``with coordinator.lock(key) as lock``."""
 
-    def __init__(self, coordinator: Coordinator, wish: LockWish, wait: float | None) -> None:
+    def __init__(self, coordinator: Client, wish: LockWish, wait: float | None) -> None:
         self._coordinator, self._wish, self._wait = coordinator, wish, wait
         self._state: LockState | None = None
         self._ended = threading.Event()
@@ -210,7 +210,7 @@ class AsyncLock:
     If the lock is lost, the body is cancelled and the context raises `LockLost`.
     """
 
-    def __init__(self, coordinator: AsyncCoordinator, wish: LockWish, wait: float | None) -> None:
+    def __init__(self, coordinator: AsyncClient, wish: LockWish, wait: float | None) -> None:
         self._coordinator, self._wish, self._wait = coordinator, wish, wait
         self._state: LockState | None = None
         self._keeper: asyncio.Task[None] | None = None

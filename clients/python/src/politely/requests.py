@@ -31,9 +31,10 @@ from urllib3.util import Timeout
 
 from politely.attempts import Attempts
 from politely.bodies import Next
-from politely.coordinator import Coordinator, Permit
+from politely.coordinator import Client, Permit
 from politely.errors import PolitelyError
 from politely.targets import Targets, partial
+from politely.units import BODY_USED_MAX, Used, asked_for
 
 log = logging.getLogger("politely")
 
@@ -42,12 +43,19 @@ Seconds: TypeAlias = "None | float | tuple[float, float] | tuple[float, None] | 
 
 class PoliteAdapter(HTTPAdapter):
     """An adapter that acquires a permit before every attempt. ``asked`` as in
-    `Coordinator.acquire`.
+    `Client.acquire`.
+
+    ``cost`` may be a callable that estimates the cost of a ``requests.PreparedRequest``. ``used``
+    is a callable that reads the amounts that a request used from the bytes of its body, such as
+    `politely.usage.openai`. A body of ``stream=True`` counts as estimated.
     """
 
-    def __init__(self, coordinator: Coordinator, **asked: Any) -> None:
+    def __init__(
+        self, coordinator: Client, *, used: Used | None = None, **asked: Any
+    ) -> None:
         super().__init__()
         self._coordinator = coordinator
+        self._used = used
         self._asked = asked
         self._targets = Targets()
 
@@ -61,11 +69,12 @@ class PoliteAdapter(HTTPAdapter):
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
         attempts = Attempts(request.method or "GET")
+        asked = asked_for(self._asked, request, attempts.method)
         if rest := self._targets.rest(request.url or ""):
             time.sleep(rest)
         while True:
             permit = self._coordinator.acquire(
-                request.url, retry=attempts.number > 1, **self._asked
+                request.url, retry=attempts.number > 1, **asked
             )
             permit.attempts = attempts
             came: requests.Response | Exception
@@ -81,6 +90,7 @@ class PoliteAdapter(HTTPAdapter):
                 _keep_while_read(came, permit)
                 if not stream or came.status_code >= 400:
                     came.content  # noqa: B018: reads it
+                    self._settle(permit, came)
                 next = _tell(permit, came, latency)
                 if next is not None:
                     location = came.headers.get("location")
@@ -98,6 +108,15 @@ class PoliteAdapter(HTTPAdapter):
                     raise came
                 return came
             time.sleep(pause)
+
+    def _settle(self, permit: Permit, came: requests.Response) -> None:
+        """Sets the amounts that the request used."""
+        if self._used is None or permit.state.over or len(came.content) > BODY_USED_MAX:
+            return
+        try:
+            permit.settle(**self._used(came.content))
+        except Exception as why:  # a reader's error must not lose the page
+            log.warning("%s: its use could not be read: %s", permit.key, why)
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("a PoliteAdapter cannot be pickled: mount one of its own in each process")

@@ -1,5 +1,7 @@
 //! Bodies of the operators' calls: one key, configuration, events and statistics.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::change::{self, Change};
@@ -175,6 +177,9 @@ pub struct Outstanding {
     pub lease_ms: u64,
 }
 
+/// Texts of an operator about a key, by name.
+pub type Metadata = BTreeMap<String, String>;
+
 /// The limits that an operator sets for one key. Absent fields stay unchanged. Null removes a rate,
 /// a burst or a cap.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -222,6 +227,11 @@ pub struct KeyPatch {
         deserialize_with = "change::whole"
     )]
     pub crawl_delay_ms: Change<u32>,
+    /// Texts of the operator, by name. The coordinator keeps them and does not read them. They
+    /// replace all earlier ones. At most 32 entries, and 4,096 bytes in all.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<BTreeMap<String, String>>))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub metadata: Change<Metadata>,
     /// The length of a hold from now, in milliseconds, at most a year. Nothing leaves for the key
     /// until it ends.
     #[serde(

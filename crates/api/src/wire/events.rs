@@ -56,6 +56,10 @@ pub enum EventKind {
     Config,
     /// A session holds a key, or has released it.
     Lock,
+    /// An answer fits a rule of the policy that says `notify`.
+    Answer,
+    /// The share of blocks among a key's answers passed a threshold.
+    Blocks,
     /// Events were dropped because this reader was too slow. Read the table of keys again.
     Missed,
 }

@@ -69,6 +69,9 @@ pub struct Item {
     /// the first key learns from the outcome.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
+    /// The method of the request, for the costs in the coordinator's policy. Default: GET.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
     /// Whether the request is a first attempt or a retry. A first attempt adds to the key's retry
     /// budget when it is served.
     #[serde(default)]
@@ -141,6 +144,7 @@ impl Default for Item {
             url: None,
             key: None,
             also: Vec::new(),
+            method: None,
             kind: Kind::First,
             cost: Cost::default(),
             bytes: 0,

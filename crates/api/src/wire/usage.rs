@@ -5,32 +5,80 @@ use serde::{Deserialize, Serialize};
 use super::absent::is_zero_64;
 
 /// The rows to return.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub struct UsageQuery {
     /// What a row is about: a worker, a key, or an account. An account is a token's name.
     pub by: UsageBy,
-    /// The length of a step in hours, 1 to 720. Default 1.
-    pub step_h: u32,
+    /// The length of a step, in hours or days: `1h` to `720h`, `1d` to `30d`. Default `1h`.
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>, example = "1h"))]
+    pub step: UsageStep,
     /// The beginning, in seconds since 1970. It is rounded down to an hour. Default: 23 hours
     /// before this hour.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub from_s: Option<u64>,
+    pub from: Option<u64>,
+    /// The end, in seconds since 1970. It is rounded up to an hour. Default: now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
     /// Return only rows with this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-impl Default for UsageQuery {
+/// The length of a step: 1 to 720 hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct UsageStep(u32);
+
+impl UsageStep {
+    /// Returns the step in hours.
+    pub const fn hours(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for UsageStep {
     fn default() -> Self {
-        Self {
-            by: UsageBy::default(),
-            step_h: 1,
-            from_s: None,
-            name: None,
-        }
+        Self(1)
+    }
+}
+
+/// A text that is no step.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not a step; use 1h to 720h, or 1d to 30d")]
+pub struct NoUsageStep(String);
+
+impl std::str::FromStr for UsageStep {
+    type Err = NoUsageStep;
+
+    fn from_str(text: &str) -> Result<Self, NoUsageStep> {
+        let wrong = || NoUsageStep(text.chars().take(20).collect());
+        let (number, unit) = match (text.strip_suffix('h'), text.strip_suffix('d')) {
+            (Some(number), _) => (number, 1),
+            (_, Some(number)) => (number, 24),
+            _ => return Err(wrong()),
+        };
+        let number: u32 = number.parse().map_err(|_| wrong())?;
+        let hours = number
+            .checked_mul(unit)
+            .filter(|hours| (1..=720).contains(hours));
+        hours.map(Self).ok_or_else(wrong)
+    }
+}
+
+impl TryFrom<String> for UsageStep {
+    type Error = NoUsageStep;
+
+    fn try_from(text: String) -> Result<Self, NoUsageStep> {
+        text.parse()
+    }
+}
+
+impl From<UsageStep> for String {
+    fn from(step: UsageStep) -> Self {
+        format!("{}h", step.0)
     }
 }
 

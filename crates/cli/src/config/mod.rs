@@ -382,12 +382,6 @@ impl Knobs {
                 "--{name} cannot be combined with --coordinator; set it on `politely serve`"
             ));
         }
-        if self.store.is_some() && self.policy.is_some() {
-            return Err(
-                "--policy cannot be combined with --store; give it to `politely serve --store`"
-                    .to_owned(),
-            );
-        }
         if self.store.is_none()
             && let Some(name) = given(&of_store)
         {
@@ -469,7 +463,7 @@ pub(crate) fn parse(text: &str) -> Result<Knobs, (usize, String)> {
 
 /// Returns a parser's error as one line. For an unknown key it names the nearest known key instead
 /// of all keys.
-fn in_one_line(message: &str) -> String {
+pub(crate) fn in_one_line(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown field")
         && let Some(key) = quoted.next()

@@ -163,9 +163,9 @@ fn the_example_shows_every_key_and_is_valid() {
         })
         .flat_map(|line| [line, "\n"])
         .collect();
-    // A store excludes a coordinator and a policy.
+    // A store excludes a coordinator.
     let is_other = |line: &&str| {
-        let others = ["coordinator", "client", "token-file", "policy"];
+        let others = ["coordinator", "client", "token-file"];
         others.iter().any(|other| line.starts_with(other))
     };
     let stored: String = whole
@@ -179,9 +179,12 @@ fn the_example_shows_every_key_and_is_valid() {
     let command = <crate::args::Cli as clap::CommandFactory>::command();
     let fetch = command.find_subcommand("fetch").unwrap();
     let flags = fetch.get_arguments().filter_map(clap::Arg::get_long);
-    for flag in flags
-        .filter(|flag| !["config", "input", "verbose", "log", "help", "version"].contains(flag))
-    {
+    for flag in flags.filter(|flag| {
+        ![
+            "config", "input", "verbose", "log", "otlp", "help", "version",
+        ]
+        .contains(flag)
+    }) {
         assert!(
             shown.contains(&flag),
             "examples/politely.toml does not show {flag}"

@@ -18,19 +18,19 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::Names;
-use super::client::Clients;
-use super::failures::Failures;
+use super::frontier::outage::Patience;
+use super::frontier::pending::Pending;
 use super::frontier::{Frontier, Job, Take};
-use super::input::Line;
+use super::input::lines::Line;
+use super::input::spool::Spool;
 use super::limits::{Leave, Limits};
-use super::outage::Patience;
-use super::output::{Output, Row, Written};
-use super::pending::Pending;
+use super::report::failures::Failures;
+use super::report::output::{Output, Row, Written};
+use super::report::talk::Talk;
 use super::robots::Cached;
-use super::sent::SentLog;
-use super::spool::Spool;
-use super::store::{Batch, Store};
-use super::talk::Talk;
+use super::state::sent::SentLog;
+use super::state::store::{Batch, Store};
+use super::transport::client::Clients;
 use crate::away::Away;
 use crate::config::Settings;
 use crate::exit::io_words;
@@ -430,11 +430,6 @@ impl Engine {
                 .unwrap_or_else(PoisonError::into_inner)
                 .push((origin.to_owned(), cached));
         }
-    }
-
-    /// Restores a new lane's state from earlier runs.
-    pub(crate) fn introduce(&self, lane: u32) {
-        super::ingest::introduce(self, &mut self.lock().frontier, lane);
     }
 
     async fn send(&self, job: Job<Leave>) {

@@ -5,7 +5,6 @@
 //! come after the host's key, and learn only that a request is over: a refusal by one host must not
 //! slow the others that share them.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,11 +13,15 @@ use politely::core::host::Source;
 use politely::core::key::KeyError;
 use politely::policy::{RuleBook, Ruling};
 use politely::{
-    Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report, Signal,
+    Ask, Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report,
+    Signal, Turn,
 };
+use politely_otlp::Collector;
 use url::Url;
 
-use super::frontier::{Lane, Refused};
+use super::frontier::{KeySet, Lane, Refused};
+use super::rules::read;
+use super::trace::Trace;
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
@@ -29,9 +32,9 @@ const SLOTS_BUSY: f64 = 0.7;
 
 /// All limits of a run.
 pub(crate) struct Limits {
-    limiter: Limiter,
+    pub(super) limiter: Limiter,
     /// The backend of the hosts' permits, if it is not `limiter`.
-    fleet: Option<Limiter>,
+    pub(super) fleet: Option<Limiter>,
     /// The name of the fleet's backend, for messages.
     pub(crate) shared_by: &'static str,
     sites: Vec<(SiteRps, Key)>,
@@ -50,11 +53,9 @@ pub(crate) struct Limits {
     /// Whether limits are declared beside the rate.
     has_declared: bool,
     /// The rules of `--policy`.
-    book: Option<RuleBook>,
+    pub(super) book: Option<RuleBook>,
+    trace: Trace,
 }
-
-/// The keys that one request names, the host's first.
-pub(crate) type KeySet = Box<[Key]>;
 
 /// The permits of one request.
 pub(crate) struct Leave {
@@ -99,7 +100,7 @@ impl Limits {
                 .map_err(|why| Wrong(format!("{name}: {why}")))?;
             Ok::<_, Wrong>(key)
         };
-        let book = settings.policy.as_deref().map(rules).transpose()?;
+        let book = settings.policy.as_deref().map(read).transpose()?;
         let mut sites = Vec::new();
         for site in &settings.sites.0 {
             let key = shared(
@@ -137,7 +138,14 @@ impl Limits {
             rate_start: start.rate,
             has_declared: !settings.declared.is_empty() || book.is_some(),
             book,
+            trace: Trace::default(),
         })
+    }
+
+    /// Sends spans of the acquires to `collector`.
+    pub(crate) fn traced_by(mut self, collector: Option<Collector>) -> Self {
+        self.trace = Trace::new(collector, &self.limiter);
+        self
     }
 
     /// Returns the maximum of requests in flight per host.
@@ -179,15 +187,17 @@ impl Limits {
     }
 
     /// Returns `key`, followed by the operator's keys for sites of `url` and for the run.
+    ///
+    /// With an engine, the key of an account is shared through it like the host's.
     pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
         let mut set = vec![key];
         if let Some(book) = &self.book {
+            let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
             let ruling = book.of_url(url, &set[0]);
             // If there is no room for a key, the request for a permit fails with that error.
-            let own = ruling.and_then(Ruling::own_limits);
-            let _ = self.limiter.follow_rule(&set[0], own);
-            if let Some((account, limits)) = ruling.and_then(Ruling::account) {
-                let _ = self.limiter.follow_rule(account, Some(limits));
+            let _ = limiter.follow_rule(&set[0], ruling.map(Ruling::own));
+            if let Some((account, rule)) = ruling.and_then(Ruling::account) {
+                let _ = limiter.follow_rule(account, Some(rule));
                 set.push(account.clone());
             }
         }
@@ -215,7 +225,8 @@ impl Limits {
         let turn = self.turn.load(Ordering::Relaxed) % ways;
         let leave = |(permit, own), egress, keys: &KeySet| {
             self.turn.store(egress + 1, Ordering::Relaxed);
-            let own_keys = &keys[usize::from(self.fleet.is_some())..];
+            self.trace.granted(lane, &keys[0], self.now());
+            let own_keys = &keys[self.fleet_keys(keys)..];
             Ok(Leave {
                 permit,
                 own,
@@ -230,7 +241,7 @@ impl Limits {
         if let [keys] = self.keys_now(lane) {
             return match self.ask(keys) {
                 Ok(permits) => leave(permits, turn, keys),
-                Err(refusal) => Err(self.refused(refusal)),
+                Err(refusal) => Err(self.refused(lane, refusal)),
             };
         }
         // This asks the egress that is next in turn, and then the others.
@@ -246,24 +257,47 @@ impl Limits {
             }
         }
         Err(soonest.map_or(Refused::At(Timestamp::NEVER), |refusal| {
-            self.refused(refusal)
+            self.refused(lane, refusal)
         }))
     }
 
     /// Asks for the permits of `keys`. The own keys come first: a permit of the fleet's that waited
     /// for them would lapse.
     fn ask(&self, keys: &KeySet) -> Result<(Permit, Option<Permit>), Refusal> {
+        let ask = self.ask_of(&keys[0]);
         let Some(fleet) = &self.fleet else {
-            return Ok((self.limiter.try_acquire(&**keys)?, None));
+            return Ok((self.granted(&self.limiter, keys, ask)?, None));
         };
-        let own = match &keys[1..] {
+        let (shared, own) = keys.split_at(self.fleet_keys(keys));
+        let own = match own {
             [] => None,
             own => Some(self.limiter.try_acquire(own)?),
         };
-        Ok((fleet.try_acquire(&keys[0])?, own))
+        Ok((self.granted(fleet, shared, ask)?, own))
     }
 
-    fn refused(&self, refusal: Refusal) -> Refused {
+    fn granted(
+        &self,
+        limiter: &Limiter,
+        keys: &[Key],
+        ask: Option<Ask>,
+    ) -> Result<Permit, Refusal> {
+        match ask {
+            None => limiter.try_acquire(keys),
+            Some(ask) => limiter.try_in_turn(keys, ask, Turn::LAST),
+        }
+    }
+
+    /// Returns how many of a request's keys are the fleet's: the host's, and that of its account.
+    fn fleet_keys(&self, keys: &[Key]) -> usize {
+        if self.fleet.is_none() {
+            return 0;
+        }
+        1 + usize::from(keys.get(1).is_some_and(|key| self.is_account(key)))
+    }
+
+    fn refused(&self, lane: &Lane, refusal: Refusal) -> Refused {
+        lane.waits_for.set(Some(refusal.reason));
         let now = self.now();
         // A declared limit frees at a known time, and the operator chose its window.
         let is_declared = refusal.reason == RefusalReason::Wait(Reason::Budget);
@@ -513,19 +547,6 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
         .build()
         .map_err(|why| Wrong(format!("--coordinator: {why}")))?;
     Ok(limiter)
-}
-
-/// Reads the rules of `--policy`.
-fn rules(file: &Path) -> Result<RuleBook, Wrong> {
-    let book = crate::policy::read(file)?;
-    match book.with_path() {
-        Some((line, pattern)) => Err(Wrong(format!(
-            "{}:{line}: `{pattern}` has a path, which `fetch` does not support; use a host, or \
-             `politely serve`",
-            file.display()
-        ))),
-        None => Ok(book),
-    }
 }
 
 /// Returns the profile's settings, overridden by the operator's numbers.

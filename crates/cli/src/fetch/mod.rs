@@ -1,43 +1,29 @@
 //! `politely fetch`: fetches every URL, each host at the rate it really allows.
 //!
-//! | file | its part |
+//! | room | its part |
 //! | --- | --- |
-//! | `input`, `ingest`, `spool` | read URLs and queue them on disk |
-//! | `frontier`, `lane`, `pending` | choose the next request |
-//! | `retry`, `outage` | decide what follows a request that failed |
-//! | `limits` | asks for permits |
-//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | send and read |
-//! | `robots` | obeys each origin's robots.txt |
-//! | `output`, `journal`, `sent`, `recover`, `store`, `save` | write results and stored state |
-//! | `progress`, `summary`, `talk`, `failures` | tell the user about the run |
+//! | `input` | reads URLs and queues them on disk |
+//! | `frontier` | chooses the next request, and detects hosts that serve nothing |
+//! | `transport` | sends a request and reads its answer |
+//! | `state` | stores what the run needs to continue after a kill |
+//! | `report` | result lines, saved bodies, progress, the summary and messages |
+//!
+//! The files beside them connect the rooms: `engine` has the workers and the state that they share,
+//! `worker` sends one request, `retry` decides what follows a request that failed, `limits` asks
+//! for permits, `rules` applies a policy, `robots` obeys robots.txt of each origin, and `trace`
+//! sends spans and numbers to a collector.
 
-mod body;
-mod client;
-mod connection;
-mod cookies;
 mod engine;
-mod failures;
 mod frontier;
-mod ingest;
 mod input;
-mod journal;
-mod lane;
 mod limits;
-mod outage;
-mod output;
-mod pending;
-mod progress;
-mod recover;
+mod report;
 mod retry;
 mod robots;
-mod save;
-mod sent;
-mod spool;
-mod store;
-mod summary;
-mod talk;
-mod unexpected;
-mod ways;
+mod rules;
+mod state;
+mod trace;
+mod transport;
 mod worker;
 
 use std::collections::HashMap;
@@ -46,33 +32,34 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use politely_otlp::Collector;
+
 use crate::args::FetchArgs;
 use crate::config::{Settings, SummaryForm};
 use crate::exit::{Exit, Wrong, make_folder};
 
 use engine::{Engine, Parts};
-use ingest::{Ingest, Ingested};
-pub(crate) use input::{Sources, without_login};
-use journal::{Finished, Journal};
-use output::Output;
-use sent::{Known, SentLog};
-use store::Store;
-
-/// The content of a state folder: the input, the URLs of it that are finished, and the learned
-/// state.
-const SPOOL: &str = "urls.txt";
-const JOURNAL: &str = "done.log";
-const STORE: &str = "politely.redb";
-const SENT: &str = "sent.log";
+use input::ingest::{Ingest, Ingested};
+pub(crate) use input::lines::{Sources, without_login};
+use report::output::Output;
+use report::{progress, summary, talk};
+use state::State;
+use state::journal::Finished;
+use transport::client;
 
 /// Runs `politely fetch` with the arguments of the command line.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
     let settings = Settings::layered(args.config.as_deref(), args.knobs)?;
-    if args.urls.iter().any(|given| input::is_list(given)) {
+    if args.urls.iter().any(|given| input::lines::is_list(given)) {
         crate::log::say("hint: a list of URLs goes to --input FILE");
     }
     let sources = Sources::open(&args.urls, args.input.as_deref())?;
-    Ok(fetch(settings, sources, Names::default())?.exit)
+    let collector = args.otlp.collector()?;
+    let fetched = fetch(settings, sources, Names::default(), collector.clone())?;
+    if let Some(collector) = collector {
+        collector.close();
+    }
+    Ok(fetched.exit)
 }
 
 /// The result of a run.
@@ -99,11 +86,9 @@ pub(crate) fn fetch(
     settings: Settings,
     mut sources: Sources,
     names: Names,
+    collector: Option<Collector>,
 ) -> Result<Fetched, Wrong> {
-    let resumable = settings
-        .state
-        .as_deref()
-        .is_some_and(|dir| dir.join(SPOOL).exists());
+    let resumable = settings.state.as_deref().is_some_and(state::is_resumable);
     if sources.is_empty() && !resumable {
         if std::io::stdin().is_terminal() {
             return Err(Wrong(
@@ -112,8 +97,9 @@ pub(crate) fn fetch(
         }
         sources = Sources::open(&["-".to_owned()], None)?;
     }
-    let limits = limits::Limits::new(&settings)?;
+    let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;
+    let clients = clients.reading_bodies(limits.reads_bodies());
     if let Some(dir) = &settings.save {
         make_folder(dir)?;
     }
@@ -286,79 +272,11 @@ fn ignores_hangup() -> bool {
     mask.is_some_and(|mask| mask & 1 == 1)
 }
 
-/// The stores of `--state`, or their stand-ins.
-struct State {
-    store: Option<Store>,
-    sent: Option<SentLog>,
-    /// Requests and states in `sent` that `store` may not hold.
-    known: HashMap<String, Known>,
-    journal: Option<Journal>,
-    finished: Finished,
-    spool: spool::Spool,
-    writer: spool::SpoolWriter,
-    complete: bool,
-}
-
-impl State {
-    fn open(dir: Option<&Path>, sources: &Sources) -> Result<Self, Wrong> {
-        let Some(dir) = dir else {
-            let (spool, writer) =
-                spool::unnamed().map_err(|why| Wrong::file(&std::env::temp_dir(), &why))?;
-            let finished = Finished::default();
-            return Ok(Self {
-                store: None,
-                sent: None,
-                known: HashMap::new(),
-                journal: None,
-                finished,
-                spool,
-                writer,
-                complete: false,
-            });
-        };
-        let urls = dir.join(SPOOL);
-        if urls.exists() && !dir.join(STORE).exists() {
-            return Err(Wrong(format!(
-                "{}: none of a run's state: --state is to name a new folder, or one of an earlier run",
-                urls.display()
-            )));
-        }
-        if sources.reads(&urls) {
-            return Err(Wrong(format!(
-                "{}: the state folder's own copy of the input: leave it out to go on with that run",
-                urls.display()
-            )));
-        }
-        let store = Store::open(dir)?;
-        let (spool, writer) = spool::at(&urls).map_err(|why| Wrong::file(&urls, &why))?;
-        let log = dir.join(JOURNAL);
-        let (journal, finished) = Journal::open(&log).map_err(|why| Wrong::file(&log, &why))?;
-        let (sent, known) = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
-        let complete = store
-            .input_complete()
-            .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
-        Ok(Self {
-            store: Some(store),
-            sent: Some(sent),
-            known,
-            journal: Some(journal),
-            finished,
-            spool,
-            writer,
-            complete,
-        })
-    }
-}
-
 /// Checks that the results overwrite nothing that the run reads or keeps.
-fn spares(output: &Path, sources: &Sources, state: Option<&Path>) -> Result<(), Wrong> {
-    let of_state = |dir: &Path| {
-        let kept = [SPOOL, JOURNAL, STORE, SENT].map(|name| dir.join(name));
-        kept.iter().any(|kept| input::is_same_file(kept, output))
-    };
+fn spares(output: &Path, sources: &Sources, dir: Option<&Path>) -> Result<(), Wrong> {
     let what = if sources.reads(output) {
         "the input"
-    } else if state.is_some_and(of_state) {
+    } else if dir.is_some_and(|dir| state::holds(dir, output)) {
         "a file of the state folder"
     } else {
         return Ok(());

@@ -2,18 +2,18 @@
 //!
 //! A refusal or failure of the host costs the page none of its attempts. The page goes behind the
 //! others of its host and waits for the host's hold. A failure of the page's own counts, see
-//! [`super::outage`].
+//! [`super::frontier::outage`].
 
 use std::time::Duration;
 
 use politely::core::retry::{Attempt, GiveUpReason, Next, Policy, Refusals};
 use politely::core::signal::{Failure, Report, Resource, Signal};
 
-use super::client::{Answer, Came};
 use super::engine::Engine;
 use super::frontier::LaneId;
-use super::outage::{Company, Failed, Verdict};
-use super::pending::{Pending, Purpose};
+use super::frontier::outage::{Company, Failed, Verdict};
+use super::frontier::pending::{Pending, Purpose};
+use super::transport::client::{Answer, Came};
 use super::worker::After;
 use crate::config::{RetryName, Settings};
 

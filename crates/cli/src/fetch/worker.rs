@@ -3,20 +3,22 @@
 
 use std::time::{Duration, SystemTime};
 
+use politely::core::gate::HoldReason;
 use politely::core::signal::{Outcome, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
+use politely::policy::{AnswerRule, Rule};
 use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
-use super::client::{Answer, Body, Came};
 use super::engine::Engine;
-use super::frontier::{Job, LaneId};
+use super::frontier::pending::{Pending, Purpose};
+use super::frontier::{Frontier, Job, LaneId};
 use super::limits::Leave;
-use super::output::Row;
-use super::pending::{Pending, Purpose};
+use super::report::output::Row;
+use super::report::save::place;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots::{self, Cached, Rules, Standing};
-use super::save::place;
+use super::transport::client::{Answer, Body, Came};
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
@@ -58,7 +60,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     leave.sent();
     let sending = (engine.clients).get(leave.egress, engine.hosts(), &url, body);
     let (came, took) = leave.during(sending).await;
-    let report = report(&came, took, &url);
+    let (report, answer) = report(&came, took, &url, engine.limits.rule_of(&url));
     pending.status = report.status;
     let key = leave.keys().first().cloned();
     let directions = match own_fault(&pending, &report) {
@@ -69,6 +71,22 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         && (directions.event || directions.hold_until > engine.limits.now())
     {
         engine.write_learned(&key);
+    }
+    let rule = engine.limits.rule_of(&url);
+    if let Some((account, length)) = rule.and_then(|rule| rule.account_hold(&report)) {
+        engine.limits.hold(account, length, HoldReason::RetryAfter);
+    }
+    if let Some(answer) = answer {
+        let host = engine
+            .lock()
+            .frontier
+            .lane(lane)
+            .keys
+            .first()
+            .map(|keys| keys[0].clone());
+        if let Some(host) = host {
+            follow_answer(engine, &host, &report, answer);
+        }
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -172,7 +190,27 @@ struct Last<'a> {
     first_try: bool,
 }
 
-fn report(came: &Came, took: Duration, url: &Url) -> Report {
+/// Applies the hold of a rule about answers, and says that such an answer came.
+fn follow_answer(engine: &Engine, key: &Key, report: &Report, answer: &AnswerRule) {
+    if let Some(hold) = answer.hold {
+        engine.limits.hold(key, hold, HoldReason::Operator);
+    }
+    if answer.notify {
+        let status = report.status.unwrap_or_default();
+        let (line, signal) = (answer.line, answer.signal.as_str());
+        let text = format!("{key}: {status} fits the rule of line {line}: {signal}");
+        engine.talk.say(&text);
+    }
+}
+
+/// Returns the meaning of an answer, and the rule about answers that gave it.
+fn report<'a>(
+    came: &Came,
+    took: Duration,
+    url: &Url,
+    rule: Option<&'a Rule>,
+) -> (Report, Option<&'a AnswerRule>) {
+    let mut answer_rule = None;
     let report = match came {
         Came::Answer(answer) => {
             let outcome = Outcome::Answered {
@@ -180,12 +218,10 @@ fn report(came: &Came, took: Duration, url: &Url) -> Report {
                 headers: &answer.headers,
                 body_start: &answer.start,
             };
-            classify(
-                &outcome,
-                WallClock::from(SystemTime::now()),
-                answer.latency,
-                answer.bytes,
-            )
+            let clock = WallClock::from(SystemTime::now());
+            let mut report = classify(&outcome, clock, answer.latency, answer.bytes);
+            answer_rule = rule.and_then(|rule| rule.judge(&outcome, &mut report));
+            report
         }
         Came::Failed(failure, _) => classify(
             &Outcome::Failed(*failure),
@@ -194,10 +230,11 @@ fn report(came: &Came, took: Duration, url: &Url) -> Report {
             0,
         ),
     };
-    Report {
+    let report = Report {
         resource: Some(Resource::of(url.as_str())),
         ..report
-    }
+    };
+    (report, answer_rule)
 }
 
 /// Decides what follows an answered request. A redirect whose Retry-After is longer than `wait_max`
@@ -293,19 +330,19 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
         Err(why) => {
             let error = format!(
                 "redirect to {}: {why}",
-                super::input::shown(to.as_str().as_bytes())
+                super::input::lines::shown(to.as_str().as_bytes())
             );
             return finish(engine, from, &pending, Some(last), Some(&error));
         }
     };
-    let (lane, new) = engine.lock().frontier.lane_of(&to, || keys);
+    let mut shared = engine.lock();
+    let frontier = &mut shared.frontier;
+    let (lane, new) = frontier.lane_of(&to, || keys);
     if new {
-        engine.introduce(lane);
+        engine.introduce(frontier.lane_mut(lane));
         engine.set_hosts(engine.hosts() + 1);
     }
     pending.go_on(to);
-    let mut shared = engine.lock();
-    let frontier = &mut shared.frontier;
     let now = engine.limits.now();
     // A redirect's Retry-After is about its target (RFC 9110, 10.2.3).
     match last.report.target_after {
@@ -370,12 +407,7 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     came_back(frontier, lane, now, Some(last));
 }
 
-fn came_back(
-    frontier: &mut super::frontier::Frontier,
-    lane: LaneId,
-    now: Timestamp,
-    last: Option<&Last<'_>>,
-) {
+fn came_back(frontier: &mut Frontier, lane: LaneId, now: Timestamp, last: Option<&Last<'_>>) {
     if let Some(last) = last {
         frontier.answered(lane, last.report.bytes, last.report.signal.is_refusal());
         if last.first_try {
@@ -422,7 +454,7 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
         let mut shared = engine.lock();
         let now = engine.limits.now();
         shared.frontier.resolved(lane, keys, now);
+        engine.introduce(shared.frontier.lane_mut(lane));
     }
-    engine.introduce(lane);
     engine.look_again();
 }

@@ -4,7 +4,9 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use politely_api::client::Client;
-use politely_api::wire::{FleetStats, KeyDetail, KeyPage, KeysQuery};
+use politely_api::wire::{
+    FleetStats, FrontierCounts, FrontierOwner, FrontierOwnersQuery, KeyDetail, KeyPage, KeysQuery,
+};
 use tokio::sync::watch;
 
 use super::fault::Fault;
@@ -14,6 +16,8 @@ use super::state::Event;
 const EVERY: Duration = Duration::from_secs(1);
 /// The maximum time between two calls to a coordinator that does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
+/// The most owners of domains, more than a screen shows.
+const OWNERS_MAX: u32 = 200;
 
 /// The data that the screen shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub(super) enum Wanted {
     Table(KeysQuery),
     /// One key.
     Key(String),
+    /// All crawls, and the owners of domains of one of them, by default the first.
+    Crawls(Option<String>),
 }
 
 /// An answer of the coordinator.
@@ -37,6 +43,16 @@ pub(super) enum Shown {
     Table(KeyPage),
     /// `None` means that the coordinator does not know the key.
     Key(Option<Box<KeyDetail>>),
+    /// `None` means that the coordinator has no frontier.
+    Crawls(Option<CrawlsSeen>),
+}
+
+/// The crawls of a frontier.
+#[derive(Debug, Default)]
+pub(super) struct CrawlsSeen {
+    pub(super) crawls: Vec<FrontierCounts>,
+    /// The owners of domains of the chosen crawl.
+    pub(super) owners: Vec<FrontierOwner>,
 }
 
 /// Polls until the receiver of the answers is gone.
@@ -75,12 +91,35 @@ async fn look(client: &Client, wanted: Wanted) -> Result<Seen, Fault> {
                 detail => Shown::Key(Some(Box::new(detail?))),
             }
         }
+        Wanted::Crawls(chosen) => Shown::Crawls(crawls(client, chosen.as_deref()).await?),
     };
     Ok(Seen {
         wanted,
         fleet,
         shown,
     })
+}
+
+async fn crawls(client: &Client, chosen: Option<&str>) -> Result<Option<CrawlsSeen>, Fault> {
+    let found = client.at_each(Client::crawls).await.map_err(Fault::from);
+    let crawls = match found {
+        Err(Fault::Unknown) => return Ok(None),
+        found => found?.crawls,
+    };
+    let chosen = chosen.or(crawls.first().map(|crawl| crawl.crawl.as_str()));
+    let Some(chosen) = chosen.map(ToOwned::to_owned) else {
+        return Ok(Some(CrawlsSeen::default()));
+    };
+    let query = FrontierOwnersQuery {
+        limit: Some(OWNERS_MAX),
+    };
+    let owners = client.at_each(|client| client.owners(&chosen, &query));
+    let owners = match owners.await.map_err(Fault::from) {
+        // The crawl was deleted meanwhile.
+        Err(Fault::Unknown) => Vec::new(),
+        owners => owners?.owners,
+    };
+    Ok(Some(CrawlsSeen { crawls, owners }))
 }
 
 /// Returns the pause before the next call: a second, doubled for each failure in a row.

@@ -3,7 +3,7 @@
 use politely_api::wire::KeyPatch;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::state::{Effect, Open, Order, State};
+use super::state::{Crawls, Effect, Open, Order, State};
 
 /// The hold that `h` sets.
 const HOLD_MS: u64 = 60_000;
@@ -11,7 +11,7 @@ const HOLD_MS: u64 = 60_000;
 const TEXT_MAX: usize = 255;
 
 /// The keys on the help page that `?` shows.
-pub(super) const HELP: [(&str, &str); 12] = [
+pub(super) const HELP: [(&str, &str); 13] = [
     (
         "up down, k j",
         "the row above, below; decisions of an open key",
@@ -23,6 +23,7 @@ pub(super) const HELP: [(&str, &str); 12] = [
     ("r", "reverse the order"),
     ("f", "only keys in the next state; after the last: all"),
     ("Enter", "open the key: its past, latencies, decisions"),
+    ("c", "the crawls of the frontier: domains, backlog, owners"),
     ("Esc", "back; clears search and filter"),
     ("h", "hold the key: nothing leaves for 60 s"),
     ("u", "unpark the key: lifts hold, breaker and quarantine"),
@@ -65,6 +66,8 @@ impl State {
                 };
                 return self.order("unparked", unpark);
             }
+            KeyCode::Char('c') if self.crawls.is_none() => self.crawls = Some(Crawls::default()),
+            code if self.crawls.is_some() => self.browse(code),
             code => match &mut self.open {
                 Some(open) => {
                     if turn(open, code) {
@@ -75,6 +78,24 @@ impl State {
             },
         }
         None
+    }
+
+    /// Handles a key press within the list of crawls.
+    fn browse(&mut self, code: KeyCode) {
+        let Some(crawls) = &mut self.crawls else {
+            return;
+        };
+        let at = crawls.at();
+        match code {
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left | KeyCode::Char('c') => {
+                self.crawls = None;
+            }
+            KeyCode::Up | KeyCode::Char('k') => crawls.go(at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => crawls.go(at + 1),
+            KeyCode::Home | KeyCode::Char('g') => crawls.go(0),
+            KeyCode::End | KeyCode::Char('G') => crawls.go(usize::MAX),
+            _ => {}
+        }
     }
 
     fn order(&self, what: &'static str, patch: KeyPatch) -> Option<Effect> {

@@ -12,7 +12,7 @@ use ratatui::layout::Size;
 use super::columns;
 use super::draw;
 use super::fault::Fault;
-use super::poll::{Seen, Shown, Wanted};
+use super::poll::{CrawlsSeen, Seen, Shown, Wanted};
 
 /// The number of samples of the fleet's rates for the small curves, one per second.
 const SAMPLES: usize = 60;
@@ -72,6 +72,8 @@ pub(super) struct State {
     pub(super) table: Table,
     /// The key that is open, if one is.
     pub(super) open: Option<Open>,
+    /// The crawls of the frontier, if they are shown.
+    pub(super) crawls: Option<Crawls>,
     /// Whether the user is typing a search.
     pub(super) typing: bool,
     pub(super) help: bool,
@@ -109,6 +111,39 @@ pub(super) struct Open {
     pub(super) scroll: usize,
 }
 
+/// The crawls of the frontier.
+#[derive(Default)]
+pub(super) struct Crawls {
+    /// The chosen crawl. The first one until the user moves.
+    pub(super) chosen: Option<String>,
+    /// `None` until the coordinator answered, and `Some(None)` if it has no frontier.
+    pub(super) seen: Option<Option<CrawlsSeen>>,
+}
+
+impl Crawls {
+    /// Returns the place of the chosen crawl.
+    pub(super) fn at(&self) -> usize {
+        let crawls = self.seen.iter().flatten().flat_map(|seen| &seen.crawls);
+        let chosen = self.chosen.as_deref();
+        let mut names = crawls.map(|crawl| Some(crawl.crawl.as_str()));
+        names.position(|name| name == chosen).unwrap_or(0)
+    }
+
+    /// Chooses the crawl at a place, or the last one.
+    pub(super) fn go(&mut self, to: usize) {
+        let Some(Some(seen)) = &mut self.seen else {
+            return;
+        };
+        let to = to.min(seen.crawls.len().saturating_sub(1));
+        let chosen = seen.crawls.get(to).map(|crawl| crawl.crawl.clone());
+        if self.chosen != chosen {
+            // The owners are those of the crawl that was chosen before.
+            seen.owners.clear();
+            self.chosen = chosen;
+        }
+    }
+}
+
 impl State {
     pub(super) fn new(size: Size, place: String) -> Self {
         Self {
@@ -118,6 +153,7 @@ impl State {
             past: VecDeque::new(),
             table: Table::default(),
             open: None,
+            crawls: None,
             typing: false,
             help: false,
             away: None,
@@ -127,6 +163,9 @@ impl State {
 
     /// Returns the data to poll for.
     pub(super) fn wanted(&self) -> Wanted {
+        if let Some(crawls) = &self.crawls {
+            return Wanted::Crawls(crawls.chosen.clone());
+        }
         if let Some(open) = &self.open {
             return Wanted::Key(open.key.clone());
         }
@@ -150,6 +189,7 @@ impl State {
     /// Returns the key that `h` and `u` change.
     pub(super) fn chosen(&self) -> Option<&str> {
         match &self.open {
+            _ if self.crawls.is_some() => None,
             Some(open) => Some(&open.key),
             None => self.table.under_cursor().map(|row| row.key.as_str()),
         }
@@ -191,6 +231,11 @@ impl State {
             return; // another key was pressed meanwhile
         }
         match (seen.shown, &mut self.open) {
+            (Shown::Crawls(seen), _) => {
+                if let Some(crawls) = &mut self.crawls {
+                    crawls.seen = Some(seen);
+                }
+            }
             (Shown::Table(page), None) => {
                 let rows = self.rows();
                 self.table.show(page, rows);

@@ -29,7 +29,7 @@ fn write(state: &mut State, text: &str) {
 fn query(state: &State) -> KeysQuery {
     match state.wanted() {
         Wanted::Table(query) => query,
-        Wanted::Key(key) => panic!("the key {key} is wanted"),
+        other => panic!("{other:?} is wanted"),
     }
 }
 

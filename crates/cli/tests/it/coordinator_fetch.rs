@@ -241,7 +241,7 @@ fn a_library_client_is_one_line_from_local_to_shared() {
             .token(TOKEN)
             .build()
             .expect("a limiter");
-        let client = politely::reqwest::client(limiter.clone()).expect("a client");
+        let client = politely::middleware::client(limiter.clone()).expect("a client");
         let host = hosts.target.host("bucket").expect("the host");
         for url in host.page_urls().take(10) {
             let page = client.get(&url).send().await.expect("an answer");

@@ -1,13 +1,15 @@
 //! Tests that the documents are true: every command runs or says why not, and every anchor exists.
 //!
-//! A block of `sh` or `python` in a document is run, unless the line before it is a comment
-//! `<!-- not run: REASON -->`. The blocks of a document run in one folder, in their order.
+//! A block of `sh`, `python` or `js` in a document is run, unless the line before it is a comment
+//! `<!-- not run: REASON -->`. The blocks of a document run in one folder, in their order. A block
+//! of `js` that begins with a file's name, such as `// politely.mjs`, is saved under it.
 //! `http://127.0.0.1:7077` stands for a coordinator, and `http://example.com/` for a host of this
 //! machine.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -24,7 +26,7 @@ const SECONDS_MAX: &str = "120";
 /// Runs before each block. `politely serve` and `politely top` would not end.
 const PREAMBLE: &str = r#"
 set -euo pipefail
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+trap 'kill $(jobs -p) 2>/dev/null && wait || true' EXIT
 politely() {
     case $1 in
         serve)
@@ -122,11 +124,22 @@ impl Place {
         let path = format!("{}:{}:{path}", binaries.display(), venv.display());
         let mut command = Command::new("timeout");
         command.arg(SECONDS_MAX);
-        if block.language == "sh" {
-            command.args(["bash", "-c", &format!("{PREAMBLE}{text}")]);
-        } else {
-            command.args(["python", "-W", "error", "-c", &text]);
-        }
+        match block.language.as_str() {
+            "sh" => command.args(["bash", "-c", &format!("{PREAMBLE}{text}")]),
+            "js" => {
+                let first = text.lines().next().unwrap_or_default();
+                let name = first
+                    .strip_prefix("// ")
+                    .filter(|name| name.ends_with(".mjs"));
+                let file = folder.join(name.unwrap_or("block.mjs"));
+                fs::write(&file, &text).expect("the block is written");
+                if name.is_some() {
+                    return Ok(());
+                }
+                command.arg("node").arg(file)
+            }
+            _ => command.args(["python", "-W", "error", "-c", &text]),
+        };
         let output = command
             .current_dir(folder)
             .env("PATH", path)
@@ -164,8 +177,10 @@ fn every_command_runs_or_says_why_not() {
         let pages = (0..20).map(|page| format!("{}/page/{page}", place.host));
         let urls = pages.collect::<Vec<_>>().join("\n");
         fs::write(folder.join("urls.txt"), urls).expect("a list");
+        let packages = repository().join("tests/tools/node_modules");
+        symlink(packages, folder.join("node_modules")).expect("a link");
         for block in blocks(&text) {
-            let is_command = ["sh", "python"].contains(&block.language.as_str());
+            let is_command = ["sh", "python", "js"].contains(&block.language.as_str());
             let at = format!("{}:{}", path.display(), block.line);
             if let Some(reason) = &block.not_run {
                 if reason.trim().is_empty() {

@@ -90,3 +90,179 @@ fn fetch_keeps_the_limits_of_a_rule() {
     assert_eq!(said.code, 2);
     assert!(said.err.contains("has a path"), "{}", said.err);
 }
+
+#[test]
+fn two_policies_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let file = dir.path().join(name);
+        fs::write(&file, text).unwrap();
+        file
+    };
+    let old = file("old.toml", RULES);
+    let new = RULES
+        .replace("5/s", "6/s")
+        .replace("\"127.0.0.1\"", "\"::1\"");
+    let new = file("new.toml", &new.replace("::1", "other.example"));
+    let diff = |old, new| run(politely().args(["policy", "diff"]).arg(old).arg(new));
+    let said = diff(&old, &new);
+    assert_eq!(said.code, 1, "{}", said.err);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(
+        lines[0].starts_with("~ *.example.com: 5/s -> 6/s"),
+        "{lines:?}"
+    );
+    assert!(lines[1].starts_with("- 127.0.0.1: "), "{lines:?}");
+    assert!(lines[2].starts_with("+ other.example: "), "{lines:?}");
+    let said = diff(&old, &old);
+    assert_eq!((said.code, said.out.as_str()), (0, ""));
+}
+
+#[test]
+fn presets_are_listed_shown_and_are_policies() {
+    let said = run(politely().args(["presets", "list"]));
+    assert_eq!((said.code, said.out.lines().count()), (0, 10));
+    let dir = tempfile::tempdir().unwrap();
+    for line in said.out.lines() {
+        let name = line.split_whitespace().next().unwrap();
+        let shown = run(politely().args(["presets", "show", name]));
+        let file = dir.path().join(name);
+        fs::write(&file, shown.out).unwrap();
+        let said = run(politely().args(["policy", "check"]).arg(&file));
+        assert_eq!(said.code, 0, "{}", said.err);
+    }
+    let said = run(politely().args(["presets", "show", "nobody"]));
+    assert_eq!(
+        (said.code, said.err.lines().count()),
+        (2, 1),
+        "{}",
+        said.err
+    );
+    assert!(said.err.contains("github"), "{}", said.err);
+}
+
+#[test]
+fn wrong_fields_are_one_line_with_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let rule = "[[rule]]\nmatch = [\"a.example\"]\n";
+    let answer = "[[rule.answer]]\nsignal = \"ok\"\n";
+    for (text, line, part) in [
+        ("cost = { points = -1 }", 3, "from 0 to"),
+        ("cost = { points = { get = 1 } }", 3, "`get` is no method"),
+        ("cost = { requests = 0 }", 3, "from 1 to 1000"),
+        ("cost = { bytes = 1 }", 3, "known from the request"),
+        ("learn = false", 3, "needs `limits`"),
+        ("spacing = \"poisson\"", 3, "fixed, uniform or exponential"),
+        ("share = { a = 0, b = 1 }", 3, "from 1 to 1000"),
+        ("share = { a = 1 }", 3, "name two"),
+        ("resend = [\"post\"]", 3, "`post` is no method"),
+        ("block_share = 1.5", 3, "from 0 to 1"),
+        (&format!("{answer}when = {{}}"), 3, "`when` is empty"),
+        (
+            &format!("{answer}when = {{ status = 99 }}"),
+            5,
+            "from 100 to 999",
+        ),
+        (
+            &format!("{answer}when = {{ body = \"(\" }}"),
+            5,
+            "pattern `(`",
+        ),
+        (
+            &format!("{answer}when = {{ body = \"((a{{99}}){{99}}){{99}}\" }}"),
+            5,
+            "too large",
+        ),
+        (
+            &format!("{answer}when = {{ status = 200 }}\nhold = \"2d\""),
+            6,
+            "at most a day",
+        ),
+    ] {
+        fs::write(&file, format!("{rule}{text}\n")).unwrap();
+        let said = run(politely().args(["policy", "check"]).arg(&file));
+        let place = format!("rules.toml:{line}: ");
+        assert_eq!(said.code, 1, "{text}");
+        assert_eq!(said.err.lines().count(), 1, "{text}: {}", said.err);
+        let is_right = said.err.contains(&place) && said.err.contains(part);
+        assert!(is_right, "{text}: {}", said.err);
+    }
+}
+
+#[test]
+fn fetch_reads_answers_as_its_rules_say_and_refuses_shares() {
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let server = Server::start(move |_, stream| {
+        let count = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let page = if count == 1 {
+            "please slow down"
+        } else {
+            "page"
+        };
+        respond(stream, "200 OK", "", page)
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let rules = "[[rule]]\nmatch = [\"127.0.0.1\"]\n[[rule.answer]]\n\
+                 when = { status = 200, body = \"slow down\" }\nsignal = \"rate_limited\"\n\
+                 hold = \"1s\"\nnotify = true\n";
+    fs::write(&file, rules).unwrap();
+    let urls: Vec<String> = (0..3).map(|i| server.url(&format!("{i}"))).collect();
+    let fetch = || {
+        let mut command = politely();
+        command
+            .args(["fetch", "--profile", "api", "--policy"])
+            .arg(&file);
+        command
+    };
+    let began = std::time::Instant::now();
+    let said = run(fetch().args(&urls));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(began.elapsed().as_millis() >= 1_000, "the host was held");
+    assert!(said.err.contains("fits the rule of line 3"), "{}", said.err);
+    fs::write(
+        &file,
+        "[[rule]]\nmatch = [\"a\"]\nshare = { a = 1, b = 2 }\n",
+    )
+    .unwrap();
+    let said = run(fetch().args(&urls));
+    assert_eq!((said.code, said.err.lines().count()), (2, 1));
+    assert!(said.err.contains("`share` divides"), "{}", said.err);
+}
+
+#[test]
+fn a_policy_is_read_again_when_it_changes_and_a_wrong_one_leaves_the_old_in_force() {
+    use std::path::Path;
+
+    use politely_testkit::process::Server;
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    fs::write(&file, RULES).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_politely"));
+    let flag = format!("--policy={}", file.display());
+    let args = ["serve", "--bind=127.0.0.1:0", "--memory", &flag];
+    let mut process = Server::start("politely", dir.path(), program, args);
+    process.says("politely: http://");
+    fs::write(&file, format!("{RULES}[[rule]]\nmatch = [\"c.example\"]\n")).unwrap();
+    process.says("change: 3 rules of");
+    fs::write(
+        &file,
+        "[[rule]]\nmatch = [\"c.example\"]\nlimits = [\"0/s\"]\n",
+    )
+    .unwrap();
+    let line = process.says("the policy from before stays in force");
+    assert!(line.contains("rules.toml:3: limit `0/s`"), "{line}");
+    fs::remove_file(&file).unwrap();
+    let line = process.says("cannot use the policy file");
+    assert!(line.contains("stays in force"), "{line}");
+    process.hang_up();
+    let line = process.says("SIGHUP: cannot use the policy file");
+    assert!(line.contains("stays in force"), "{line}");
+    fs::write(&file, RULES).unwrap();
+    process.says("change: 2 rules of");
+    process.hang_up();
+    process.says("SIGHUP: 2 rules of");
+}

@@ -5,9 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use jiff::civil::Weekday;
-use jiff::tz::TimeZone;
-use jiff::{ToSpan, ZonedDateTime};
+#[cfg(feature = "calendar")]
+use jiff::{ToSpan, ZonedDateTime, civil::Weekday, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
@@ -30,19 +29,42 @@ pub enum Period {
 }
 
 /// A time zone of the IANA database that this program contains, for example `Europe/Berlin`.
+/// Without the feature `calendar` there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Zone(TimeZone);
+pub struct Zone(Rules);
 
+#[cfg(feature = "calendar")]
+type Rules = TimeZone;
+#[cfg(not(feature = "calendar"))]
+type Rules = std::convert::Infallible;
+
+#[cfg(feature = "calendar")]
 impl Zone {
     /// Returns the zone of this name, or `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         TimeZone::get(name).ok().map(Self)
     }
+
+    fn name(&self) -> &str {
+        self.0.iana_name().unwrap_or("UTC")
+    }
+}
+
+#[cfg(not(feature = "calendar"))]
+impl Zone {
+    /// Returns `None`, because the feature `calendar` is not enabled.
+    pub const fn named(_: &str) -> Option<Self> {
+        None
+    }
+
+    const fn name(&self) -> &str {
+        match self.0 {}
+    }
 }
 
 impl fmt::Display for Zone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.iana_name().unwrap_or("UTC"))
+        f.write_str(self.name())
     }
 }
 
@@ -59,6 +81,7 @@ impl Period {
     /// Returns the first moment of the period around `now`, and that of the next period.
     ///
     /// Returns `None` beyond the years of the calendar.
+    #[cfg(feature = "calendar")]
     fn around(self, now: Timestamp, Zone(zone): &Zone) -> Option<(Timestamp, Timestamp)> {
         let micros = i64::try_from(now.as_micros()).ok()?;
         let now = jiff::Timestamp::from_microsecond(micros).ok()?;
@@ -81,6 +104,11 @@ impl Period {
             Some(Timestamp::from_micros(u64::try_from(micros).unwrap_or(0)))
         };
         Some((moment(first)?, moment(next.ok()?)?))
+    }
+
+    #[cfg(not(feature = "calendar"))]
+    const fn around(self, _: Timestamp, zone: &Zone) -> Option<(Timestamp, Timestamp)> {
+        match zone.0 {}
     }
 }
 
@@ -186,7 +214,7 @@ impl Calendar {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "calendar"))]
 mod tests {
     use super::*;
 

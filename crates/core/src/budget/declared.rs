@@ -238,7 +238,11 @@ fn window_of(text: &str) -> Result<LimitWindow, String> {
         let period = period.ok_or_else(calendar)?;
         let named = Zone::named(zone).ok_or_else(|| {
             let zone = shown(zone);
-            format!("unknown time zone `{zone}`; use a name like UTC or Europe/Berlin")
+            if cfg!(feature = "calendar") {
+                format!("unknown time zone `{zone}`; use a name like UTC or Europe/Berlin")
+            } else {
+                format!("the window of `{zone}` needs the feature `calendar` of this library")
+            }
         })?;
         return Ok(LimitWindow::Calendar(period, named));
     }

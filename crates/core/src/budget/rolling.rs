@@ -25,10 +25,33 @@ const LONGER_MIN: Duration = Duration::from_millis(20);
 
 /// The quantities that were spent, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written")]
 pub(super) struct Rolling {
     /// The latest slot that was removed from the log. What was spent until then cannot be put back.
     removed: u64,
     entries: Vec<Entry>,
+    /// The sum of all entries, also of those outside of the window. Most requests fit beside it, so
+    /// they need not look at the entries.
+    #[serde(skip)]
+    total: u64,
+}
+
+/// A log as it is serialised.
+#[derive(Deserialize)]
+struct Written {
+    removed: u64,
+    entries: Vec<Entry>,
+}
+
+impl From<Written> for Rolling {
+    fn from(Written { removed, entries }: Written) -> Self {
+        let total = sum(&entries);
+        Self {
+            removed,
+            entries,
+            total,
+        }
+    }
 }
 
 /// A quantity that was spent until the end of a slot, after the slot of the entry before.
@@ -91,9 +114,12 @@ impl Rolling {
         if cost > quantity {
             return Timestamp::NEVER;
         }
+        let room = quantity - cost;
+        if self.total <= room {
+            return now;
+        }
         let scale = Scale::of(length);
         let inside = &self.entries[self.first_inside(now, scale)..];
-        let room = quantity - cost;
         let (mut spent, mut start) = (sum(inside), now);
         for entry in inside {
             if spent <= room {
@@ -110,6 +136,7 @@ impl Rolling {
         if cost == 0 {
             return;
         }
+        self.total = self.total.saturating_add(cost);
         let scale = Scale::of(length);
         let slot = scale.slot(at);
         if let Some(last) = self.entries.last_mut()
@@ -120,8 +147,9 @@ impl Rolling {
         }
         // Another request may leave before `at`, so the window that ends now still counts.
         let outside = self.first_inside(now, scale);
-        if let Some(last) = self.entries.drain(..outside).next_back() {
-            self.removed = self.removed.max(last.slot);
+        for entry in self.entries.drain(..outside) {
+            self.removed = self.removed.max(entry.slot);
+            self.total = self.total.saturating_sub(entry.spent);
         }
         let place = self.entries.partition_point(|entry| entry.slot < slot);
         match self.entries.get_mut(place) {
@@ -150,7 +178,9 @@ impl Rolling {
         if slot > self.removed
             && let Some(entry) = self.entries.get_mut(place)
         {
-            entry.spent = entry.spent.saturating_sub(cost);
+            let returned = entry.spent.min(cost);
+            entry.spent -= returned;
+            self.total = self.total.saturating_sub(returned);
             if entry.spent == 0 {
                 self.entries.remove(place);
             }
@@ -174,6 +204,7 @@ impl Rolling {
             }
         }
         joined.reverse();
+        self.total = sum(&joined);
         self.entries = joined;
         self.removed = self.removed.max(other.removed);
     }

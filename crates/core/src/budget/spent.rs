@@ -27,7 +27,7 @@ enum LogOf {
 }
 
 /// The cost of a request, by unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The most characters of a unit's name.
 const NAME_MAX: usize = 16;
@@ -18,6 +20,9 @@ pub struct UnitName(u64, u64);
 
 /// The amounts of named units that a request costs. The default is none.
 ///
+/// Few requests name a unit, so the amounts are behind one pointer: a request without them pays for
+/// one comparison.
+///
 /// ```
 /// use politely_core::budget::UnitCosts;
 ///
@@ -25,11 +30,8 @@ pub struct UnitName(u64, u64);
 /// assert_eq!(costs.of("tokens".parse()?), Some(1_000));
 /// # Ok::<(), politely_core::budget::UnitError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnitCosts {
-    names: [UnitName; UNITS_MAX],
-    amounts: [u64; UNITS_MAX],
-}
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitCosts(Option<Arc<[(UnitName, u64)]>>);
 
 /// Why amounts of units are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,39 +76,51 @@ impl fmt::Display for UnitName {
 
 impl UnitCosts {
     /// No unit.
-    pub const NONE: Self = Self {
-        names: [UnitName(0, 0); UNITS_MAX],
-        amounts: [0; UNITS_MAX],
-    };
+    pub const NONE: Self = Self(None);
 
     /// Returns the costs of these units.
     ///
     /// # Errors
     /// A name or an amount is invalid, or there are more than three units.
     pub fn new<'a>(costs: impl IntoIterator<Item = (&'a str, u64)>) -> Result<Self, UnitError> {
-        let mut all = Self::NONE;
-        for (i, (name, amount)) in costs.into_iter().enumerate() {
-            let name: UnitName = name.parse()?;
+        let read = |(name, amount): (&str, u64)| Ok((name.parse()?, amount));
+        Self::of_names(costs.into_iter().map(read))
+    }
+
+    /// Returns the costs of units whose names are read already.
+    ///
+    /// # Errors
+    /// The error of the first pair, an amount that is too large, or more than three units.
+    fn of_names(
+        costs: impl IntoIterator<Item = Result<(UnitName, u64), UnitError>>,
+    ) -> Result<Self, UnitError> {
+        let mut all = Vec::new();
+        for cost in costs {
+            let (name, amount) = cost?;
             if amount > AMOUNT_MAX {
                 return Err(UnitError::Amount(name));
             }
-            *all.names.get_mut(i).ok_or(UnitError::Many)? = name;
-            *all.amounts.get_mut(i).ok_or(UnitError::Many)? = amount;
+            if all.len() == UNITS_MAX {
+                return Err(UnitError::Many);
+            }
+            all.push((name, amount));
         }
-        Ok(all)
+        Ok(Self::of_all(all))
+    }
+
+    fn of_all(all: Vec<(UnitName, u64)>) -> Self {
+        Self((!all.is_empty()).then(|| all.into()))
     }
 
     /// Returns the cost of one unit.
     pub(crate) fn one(name: UnitName, amount: u64) -> Self {
-        let mut one = Self::NONE;
-        (one.names[0], one.amounts[0]) = (name, amount);
-        one
+        Self::of_all(vec![(name, amount)])
     }
 
     /// Returns whether no unit is named.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.names[0] == UnitName::default()
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 
     /// Returns the amount of one unit, if it is named.
@@ -118,22 +132,45 @@ impl UnitCosts {
 
     /// Returns the units and their amounts.
     pub fn iter(&self) -> impl Iterator<Item = (UnitName, u64)> {
-        let all = self.names.into_iter().zip(self.amounts);
-        all.take_while(|(name, _)| *name != UnitName::default())
+        self.0.as_deref().unwrap_or_default().iter().copied()
+    }
+
+    /// Returns these amounts, and those of `other` for units that these do not name, at most three.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        if other.is_empty() {
+            return self.clone();
+        }
+        let added = other.iter().filter(|(name, _)| self.of(*name).is_none());
+        Self::of_all(self.iter().chain(added).take(UNITS_MAX).collect())
     }
 
     /// Returns these amounts, with those of `truth` for the units that it names.
     #[must_use]
     pub(crate) fn corrected(&self, truth: &Self) -> Self {
-        let mut all = *self;
-        for (name, amount) in truth.iter() {
-            let place =
-                (all.names.iter()).position(|own| *own == name || *own == UnitName::default());
-            if let Some(place) = place {
-                (all.names[place], all.amounts[place]) = (name, amount);
-            }
-        }
-        all
+        let corrected = |(name, amount)| (name, truth.of(name).unwrap_or(amount));
+        let known = Self::of_all(self.iter().map(corrected).collect());
+        known.or(truth)
+    }
+}
+
+/// Collects the first three units.
+impl FromIterator<(UnitName, u64)> for UnitCosts {
+    fn from_iter<I: IntoIterator<Item = (UnitName, u64)>>(costs: I) -> Self {
+        Self::of_all(costs.into_iter().take(UNITS_MAX).collect())
+    }
+}
+
+impl Serialize for UnitCosts {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.as_deref().unwrap_or_default())
+    }
+}
+
+impl<'de> Deserialize<'de> for UnitCosts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let all = Vec::<(UnitName, u64)>::deserialize(from)?;
+        Self::of_names(all.into_iter().map(Ok)).map_err(de::Error::custom)
     }
 }
 

@@ -217,7 +217,7 @@ impl Pace {
     }
 
     #[inline(always)]
-    fn take(&mut self, start: Timestamp, cost: f64) {
+    pub(crate) fn take(&mut self, start: Timestamp, cost: f64) {
         self.tokens -= cost;
         self.newest = start;
     }

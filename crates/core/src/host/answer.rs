@@ -16,7 +16,7 @@ use crate::gate::{HoldReason, LeaseId, Rate};
 pub const HORIZON: Duration = Duration::from_secs(2);
 
 /// An acquire request.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
     /// Consecutive departure slots, at least 1. Each becomes a permit of its own.
     pub slots: u16,
@@ -47,9 +47,27 @@ impl Ask {
         }
     }
 
+    /// Returns whether this is the default: one departure now, of cost 1 and nothing else.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        let Self {
+            slots: 1,
+            horizon: Duration::ZERO,
+            cost: 1,
+            bytes: 0,
+            units,
+            is_limit_only: false,
+            crawl_delay: None,
+        } = self
+        else {
+            return false;
+        };
+        units.is_empty()
+    }
+
     /// Returns the refund of its first permit if that does not leave.
     #[must_use]
-    pub fn unused(self) -> Unused {
+    pub fn unused(&self) -> Unused {
         Unused {
             cost: self.cost.max(1),
             bytes: self.bytes,

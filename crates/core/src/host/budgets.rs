@@ -17,11 +17,11 @@ const LOST_MAX: Duration = Duration::from_secs(10);
 const FASTER: f64 = 2.0;
 
 /// The estimated costs of a permit that is not settled.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Estimate {
     pub(super) lease: LeaseId,
     at: Timestamp,
-    units: UnitCosts,
+    pub(super) units: UnitCosts,
 }
 
 impl Host {
@@ -41,33 +41,7 @@ impl Host {
         self.pace.change(now, &old, &new);
     }
 
-    /// Declares the limits that a rule of a policy has for this key. `None` if no rule has any.
-    ///
-    /// Limits that an operator declared for the key stay.
-    pub fn follow_rule(
-        &mut self,
-        now: Timestamp,
-        limits: Option<&DeclaredLimits>,
-        config: &Config,
-    ) {
-        if self.is_new_rule(limits) {
-            self.declare(now, limits.cloned(), config);
-            if let Some(rare) = &mut self.rare {
-                rare.is_by_rule = limits.is_some();
-            }
-        }
-    }
-
-    /// Returns whether [`Host::follow_rule`] would change anything.
-    pub fn is_new_rule(&self, limits: Option<&DeclaredLimits>) -> bool {
-        let is_by_rule = self.rare.as_ref().is_some_and(|rare| rare.is_by_rule);
-        match self.own_limits() {
-            Some(_) if !is_by_rule => false,
-            known => known != limits,
-        }
-    }
-
-    /// Returns the limits that an operator declared for this key.
+    /// Returns the limits that an operator or a rule declared for this key.
     pub fn own_limits(&self) -> Option<&DeclaredLimits> {
         self.rare.as_ref()?.declared.as_ref()
     }
@@ -181,8 +155,8 @@ impl Host {
         ask: &Ask,
         config: &Config,
     ) {
-        if !ask.units.is_empty() && has_named_units(self.declared(config)) {
-            let units = ask.units;
+        if !ask.units.is_empty() && (has_named_units(self.declared(config)) || self.has_told()) {
+            let units = ask.units.clone();
             self.rare().estimates.push(Estimate { lease, at, units });
         }
     }
@@ -210,7 +184,7 @@ impl Host {
             rare.estimates.push(Estimate { lease, at, units });
             rare.estimates.len() - 1
         });
-        let Estimate { at, units, .. } = rare.estimates[place];
+        let Estimate { at, units, .. } = rare.estimates[place].clone();
         rare.estimates[place].units = units.corrected(used);
         let declared = rare.declared.as_ref().unwrap_or(&config.declared);
         let spent = rare.spent.get_or_insert_default();
@@ -239,7 +213,8 @@ impl Host {
             && let Some(spent) = &mut rare.spent
         {
             let declared = rare.declared.as_ref().unwrap_or(&config.declared);
-            spent.put_back(estimate.at, &Cost::units(estimate.units), declared);
+            let units = estimate.units.clone();
+            spent.put_back(estimate.at, &Cost::units(units), declared);
         }
     }
 
@@ -320,7 +295,7 @@ fn cost_of(ask: &Ask) -> Cost {
     Cost {
         requests: u64::from(ask.cost.max(1)),
         bytes: ask.bytes,
-        units: ask.units,
+        units: ask.units.clone(),
     }
 }
 

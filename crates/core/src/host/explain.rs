@@ -10,7 +10,7 @@ use crate::Timestamp;
 use crate::budget::Remainder;
 use crate::config::Config;
 use crate::control::{Law, Metrics};
-use crate::gate::{HoldReason, Tally};
+use crate::gate::{HoldReason, Rate, Tally};
 use crate::signal::{Failure, WAIT_MAX};
 
 /// The last congestion event or outage. Its time decides which outcomes belong to it.
@@ -174,7 +174,7 @@ impl Host {
             Err(wait) => Some(wait),
             Ok(_) => match self.budget_room(now, &Ask::default(), 1, config) {
                 Err(wait) => Some(wait),
-                Ok(_) => Some(self.pace.next_start(now, &rate, 1.0))
+                Ok(_) => Some(self.next_departure(now, &rate))
                     .filter(|at| *at > now)
                     .map(|at| Wait {
                         at,
@@ -207,6 +207,15 @@ impl Host {
             latency: self.latency.p50().zip(self.latency.p95()),
         }
     }
+
+    fn next_departure(&mut self, now: Timestamp, rate: &Rate) -> Timestamp {
+        if self.is_spaced() {
+            self.next_spaced(now, rate)
+        } else {
+            self.pace.next_start(now, rate, 1.0)
+        }
+    }
+
     fn in_force(&mut self, now: Timestamp, config: &Config) -> InForce {
         use Source::{Configured, Learned, Operator, Robots};
 
@@ -229,7 +238,9 @@ impl Host {
         let of_rate = match pause {
             Some(pause) if rate.per_s >= pause.rate() => told,
             _ => source(
-                set.rate == Some(rate.per_s) || self.has_declared_alone(),
+                set.rate == Some(rate.per_s)
+                    || self.has_declared_alone()
+                    || self.is_frozen_by_rule(),
                 is_same(rate.per_s, start.rate) || is_same(rate.per_s, limits.rate_max),
             ),
         };
@@ -253,7 +264,7 @@ impl Host {
             in_flight: (cap, of_cap),
             crawl_delay: pause.map(|pause| (pause.length(), told)),
             law: (self.law.name(), source(set.law.is_some(), true)),
-            learns: self.law.learns() && set.learn != Some(false),
+            learns: self.law.learns() && set.learn != Some(false) && !self.is_frozen_by_rule(),
             law_rate: wish.rate,
         }
     }

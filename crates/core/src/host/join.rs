@@ -14,6 +14,8 @@
 //! | locks | the union of the claims, the larger fencing number |
 //! | pace, byte budget | the fewer tokens |
 //! | declared limits | the smaller remainder of each |
+//! | the gaps of a rule | the later departure |
+//! | stated quotas of tokens and points | the smaller remainder until the later reset |
 //!
 //! Permits that only one side granted are spent on that side only. If both sides granted the same
 //! tokens, those tokens are spent twice, and the merge does not correct that.
@@ -21,6 +23,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::told::ToldBudget;
 use super::{Bounds, Host, OperatorNumbers, Rare};
 use crate::budget::DeclaredLimits;
 use crate::config::Config;
@@ -133,7 +136,7 @@ impl Rare {
         };
         for theirs in &other.estimates {
             if !self.estimates.iter().any(|mine| mine.lease == theirs.lease) {
-                self.estimates.push(*theirs);
+                self.estimates.push(theirs.clone());
             }
         }
         self.estimates.sort_by_key(|estimate| estimate.lease.0);
@@ -149,6 +152,14 @@ impl Rare {
         if is_theirs {
             (self.declared, self.is_by_rule) = (other.declared.clone(), other.is_by_rule);
         }
+        ToldBudget::join(&mut self.told, &other.told);
+        self.rule = match (self.rule, other.rule) {
+            (Some(mut mine), Some(theirs)) => {
+                mine.join(&theirs);
+                Some(mine)
+            }
+            (mine, theirs) => mine.or(theirs),
+        };
         if let Some(theirs) = &other.locks {
             self.locks.get_or_insert_default().join(theirs);
         }

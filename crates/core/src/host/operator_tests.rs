@@ -32,7 +32,12 @@ fn on_a_key_without_outcomes_the_operators_numbers_are_its_numbers() {
         ..Ask::default()
     };
     let granted = (0..200)
-        .filter(|_| matches!(host.request(at(0), ask, &config), Decision::Granted(_)))
+        .filter(|_| {
+            matches!(
+                host.request(at(0), ask.clone(), &config),
+                Decision::Granted(_)
+            )
+        })
         .count();
     assert_eq!(granted, 80, "the burst fills an unused bucket");
     assert_eq!(host.slots(at(0), &config), (80, 500));

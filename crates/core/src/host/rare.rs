@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::budgets::Estimate;
 use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
+use super::rule::RuleState;
+use super::told::ToldBudget;
 use super::{Event, Host, Reason};
 use crate::budget::{DeclaredLimits, Spent};
 use crate::config::{Config, InvalidConfig, Limits, check};
@@ -110,12 +112,18 @@ pub(super) struct Rare {
     /// Whether a rule of a policy declared them, and no operator. Serialised with them.
     #[serde(skip)]
     pub(super) is_by_rule: bool,
+    /// Whether the key learns, and its gaps, if a rule says so. Serialised like `pause`.
+    #[serde(skip)]
+    pub(super) rule: Option<RuleState>,
     /// Failures of single URLs, since the first report of one. Serialised like `pause`.
     #[serde(skip)]
     pub(super) evidence: Option<Box<Evidence>>,
     /// The Crawl-delay. Serialised before the other fields, see [`super::Host::snapshot`].
     #[serde(skip)]
     pub(super) pause: Option<Pause>,
+    /// The quotas of tokens and points that the server stated. Serialised like `pause`.
+    #[serde(skip)]
+    pub(super) told: Vec<ToldBudget>,
     /// Whether outcomes of requests are reported to this key. Serialised before the other fields
     /// too.
     #[serde(skip)]
@@ -193,7 +201,7 @@ impl Rare {
         self.breaker.open_until().is_none()
             && self.quarantine.open_until().is_none()
             && self.operator.is_none()
-            && self.declared.is_none()
+            && (self.declared.is_none() || self.is_by_rule)
     }
 }
 
@@ -277,8 +285,8 @@ impl Host {
         let rare = self.rare.as_ref();
         self.law.learns()
             && rare.is_none_or(|rare| {
-                let frozen = rare.operator.is_some_and(|set| set.learn == Some(false));
-                rare.has_outcomes && !frozen
+                let is_frozen = rare.operator.is_some_and(|set| set.learn == Some(false));
+                rare.has_outcomes && !is_frozen
             })
     }
 

@@ -58,16 +58,16 @@ impl Host {
 
     /// Decides whether `ask` may leave. A grant takes its slots and tokens; a wait takes nothing.
     pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
-        if ask == Ask::default()
+        if ask.is_plain()
             && let Some(grant) = self.pass(now, config)
         {
             return Decision::Granted(grant);
         }
-        self.at_gates(now, ask, config)
+        self.at_gates(now, &ask, config)
     }
 
     /// Answers [`Host::request`] gate by gate.
-    pub(super) fn at_gates(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
+    pub(super) fn at_gates(&mut self, now: Timestamp, ask: &Ask, config: &Config) -> Decision {
         if !ask.is_limit_only {
             self.expect_outcomes(now, config);
         }
@@ -80,23 +80,32 @@ impl Host {
             Err(wait) => return Decision::Wait(wait),
             Ok(open) => open,
         };
+        let is_spaced = self.is_spaced();
         let slots = match ask.cost {
-            0 | 1 if ask.units.is_empty() => u32::from(ask.slots.max(1)).min(free),
+            0 | 1 if ask.units.is_empty() && !is_spaced => u32::from(ask.slots.max(1)).min(free),
             _ => 1,
         };
-        let slots = match self.budget_room(now, &ask, slots, config) {
+        let slots = match self.budget_room(now, ask, slots, config) {
             Err(wait) => return Decision::Wait(wait),
             Ok(room) => room,
         };
+        let is_told = !ask.units.is_empty() && self.has_told();
+        if is_told && let Some(wait) = self.told_wait(now, ask) {
+            return Decision::Wait(wait);
+        }
         let cost = f64::from(ask.cost.max(1));
         // A run starts with its first slot and continues at the rate, as single requests would.
-        let start = match self.pace.reserve(now, &rate, cost, ask.horizon) {
-            Err(at) => {
-                return Decision::Wait(Wait {
-                    at,
-                    reason: Reason::Pace,
-                });
-            }
+        let reserved = if is_spaced {
+            self.reserve_spaced(now, &rate, ask)
+        } else {
+            let reserved = self.pace.reserve(now, &rate, cost, ask.horizon);
+            reserved.map_err(|at| Wait {
+                at,
+                reason: Reason::Pace,
+            })
+        };
+        let start = match reserved {
+            Err(wait) => return Decision::Wait(wait),
             Ok(start) => start,
         };
         // A grant that fills the cap counts as limited by the cap, unless the cap is 1.
@@ -114,8 +123,14 @@ impl Host {
             self.lease(start, false, false, &rate, config);
             granted += 1;
         }
-        self.charge_budgets(now, start, &ask, granted, rate.interval(), config);
-        self.note_estimate(lease.id, start, &ask, config);
+        if is_spaced {
+            self.space(start, lease.id, ask.cost, &rate, config);
+        }
+        self.charge_budgets(now, start, ask, granted, rate.interval(), config);
+        self.note_estimate(lease.id, start, ask, config);
+        if is_told {
+            self.charge_told(now, &ask.units);
+        }
         if ask.bytes > 0 {
             self.charge_byte_rate(now, ask.bytes, config);
         }
@@ -194,7 +209,7 @@ impl Host {
             mut burst,
             in_flight: mut cap,
         } = within_profile(wish, limits);
-        if self.has_declared_alone() {
+        if self.has_declared_alone() || self.is_frozen_by_rule() {
             (per_s, cap) = (f64::INFINITY, u32::MAX);
         }
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {

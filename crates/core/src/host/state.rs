@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::crawl_delay::Pause;
 use super::evidence::Evidence;
+use super::rule::RuleState;
+use super::told::ToldBudget;
 use super::{Host, OperatorNumbers, Rare};
 use crate::Timestamp;
 use crate::budget::DeclaredLimits;
@@ -16,7 +18,7 @@ use crate::pack::{pack, unpack};
 /// The first byte of the serialised form. Another number is another layout.
 const VERSION: u8 = 7;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
-/// [`DeclaredLimits`], [`Locks`].
+/// [`DeclaredLimits`], [`Locks`], [`RuleState`], [`ToldBudget`]s.
 const VERSION_EXTENDED: u8 = 8;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
@@ -27,8 +29,13 @@ const HAS_COHORT: u8 = 4;
 const HAS_DECLARED: u8 = 8;
 /// Flag: [`Locks`] are present, after [`DeclaredLimits`].
 const HAS_LOCKS: u8 = 16;
+/// Flag: a [`RuleState`] is present, after [`Locks`].
+const HAS_RULE: u8 = 32;
+/// Flag: [`ToldBudget`]s are present, after [`RuleState`].
+const HAS_TOLD: u8 = 64;
 /// All flags that this version knows.
-const FLAGS: u8 = HAS_EXTRA | HAS_EVIDENCE | HAS_COHORT | HAS_DECLARED | HAS_LOCKS;
+const FLAGS: u8 =
+    HAS_EXTRA | HAS_EVIDENCE | HAS_COHORT | HAS_DECLARED | HAS_LOCKS | HAS_RULE | HAS_TOLD;
 
 /// Fields that few keys have, written in a fixed form before the other fields.
 struct Extra {
@@ -130,7 +137,9 @@ impl Host {
             + u8::from(evidence.is_some()) * HAS_EVIDENCE
             + u8::from(cohort > 0) * HAS_COHORT
             + u8::from(declared.is_some()) * HAS_DECLARED
-            + u8::from(self.locks().is_some()) * HAS_LOCKS;
+            + u8::from(self.locks().is_some()) * HAS_LOCKS
+            + u8::from(self.rule().is_some()) * HAS_RULE
+            + u8::from(self.has_told()) * HAS_TOLD;
         if flags == 0 {
             bytes.push(VERSION);
         } else {
@@ -150,6 +159,12 @@ impl Host {
         }
         if let Some(locks) = self.locks() {
             bytes = postcard::to_extend(locks, bytes).expect("every field serialises");
+        }
+        if let Some(rule) = self.rule() {
+            bytes = postcard::to_extend(rule, bytes).expect("every field serialises");
+        }
+        if let Some(rare) = rare.filter(|rare| !rare.told.is_empty()) {
+            bytes = postcard::to_extend(&rare.told, bytes).expect("every field serialises");
         }
         pack(self, bytes).expect("every field has a packed form")
     }
@@ -241,6 +256,19 @@ impl Host {
         } else {
             (None, rest)
         };
+        let (rule, rest) = if flags & HAS_RULE != 0 {
+            let read = postcard::take_from_bytes::<RuleState>(rest);
+            let (rule, rest) = read.map_err(RestoreError::Damaged)?;
+            (Some(rule), rest)
+        } else {
+            (None, rest)
+        };
+        let (told, rest) = if flags & HAS_TOLD != 0 {
+            let read = postcard::take_from_bytes::<Vec<ToldBudget>>(rest);
+            read.map_err(RestoreError::Damaged)?
+        } else {
+            (Vec::new(), rest)
+        };
         let mut host: Self = match version {
             VERSION | VERSION_EXTENDED => unpack(rest),
             _ => return Err(RestoreError::Version(version)),
@@ -261,6 +289,12 @@ impl Host {
         }
         if locks.is_some() {
             host.rare().locks = locks;
+        }
+        if rule.is_some() {
+            host.rare().rule = rule;
+        }
+        if !told.is_empty() {
+            host.rare().told = told;
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
@@ -292,6 +326,9 @@ impl Host {
             }
             if let Some(locks) = &mut rare.locks {
                 locks.rebase(set_back);
+            }
+            if let Some(rule) = &mut rare.rule {
+                rule.rebase(set_back);
             }
         }
     }
@@ -394,6 +431,7 @@ impl Host {
             && self.hold.active(now).is_none()
             && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0
+            && self.rule().is_none_or(|rule| rule.is_past(now))
             && self.locks().is_none_or(|locks| locks.is_forgettable(now))
             && (forgettable || self.law.metrics().ceiling.is_none() && self.pause(now).is_none())
     }

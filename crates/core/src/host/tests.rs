@@ -232,7 +232,7 @@ fn a_crawl_delay_that_comes_with_a_request_separates_it_from_the_last_one() {
         crawl_delay: Some(told),
         ..Ask::default()
     };
-    let mut asks = |ms| key.host.request(Told::at(ms), ask, &key.config);
+    let mut asks = |ms| key.host.request(Told::at(ms), ask.clone(), &key.config);
     let waits_until = |ms| {
         Decision::Wait(Wait {
             at: Told::at(ms),
@@ -245,14 +245,14 @@ fn a_crawl_delay_that_comes_with_a_request_separates_it_from_the_last_one() {
     key.asks(0).expect("a token is there");
     let is_limit_only = Ask {
         is_limit_only: true,
-        ..ask
+        ..ask.clone()
     };
     let other = key.host.request(Told::at(1), is_limit_only, &key.config);
     assert!(
         matches!(other, Decision::Granted(_)),
         "it is another host's"
     );
-    let mut asks = |ms| key.host.request(Told::at(ms), ask, &key.config);
+    let mut asks = |ms| key.host.request(Told::at(ms), ask.clone(), &key.config);
     assert_eq!(asks(2), waits_until(1_001));
     assert_eq!(key.rate(2), 100, "a request that waits changes nothing");
 }
@@ -383,13 +383,13 @@ fn what_did_not_leave_returns_all_it_took() {
         ..Ask::default()
     };
     for _ in 0..10 {
-        let Decision::Granted(grant) = host.request(now, ask, &config) else {
+        let Decision::Granted(grant) = host.request(now, ask.clone(), &config) else {
             panic!("all was given back")
         };
         assert_eq!(host.look(now, &config).wait.unwrap().reason, Reason::Bytes);
         host.cancel(now, grant.lease, Some(grant.unused), &config);
     }
-    let Decision::Granted(grant) = host.request(now, ask, &config) else {
+    let Decision::Granted(grant) = host.request(now, ask.clone(), &config) else {
         panic!("all was given back")
     };
     host.cancel(now, grant.lease, None, &config);
@@ -539,9 +539,9 @@ fn who_is_let_pass_would_have_passed_every_gate() {
                         ..Ask::within(Duration::from_millis(200 * u64::from(more == 18)))
                     };
                     let mut let_pass = host.clone();
-                    let decision = host.at_gates(now, ask, &config);
+                    let decision = host.at_gates(now, &ask, &config);
                     passed += u32::from(let_pass.clone().pass(now, &config).is_some());
-                    assert_eq!(let_pass.request(now, ask, &config), decision);
+                    assert_eq!(let_pass.request(now, ask.clone(), &config), decision);
                     assert_eq!(let_pass, host, "{law}: {ask:?}");
                 }
             }

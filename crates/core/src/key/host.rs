@@ -16,9 +16,12 @@
 //! in a bare host text they are refused.
 
 use std::fmt::{self, Write as _};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
+#[cfg(feature = "url")]
+use std::net::Ipv6Addr;
 
 use compact_str::CompactString;
+#[cfg(feature = "url")]
 use url::{Host, Url};
 
 use super::KeyError;
@@ -27,12 +30,20 @@ use super::KeyError;
 pub(super) const HOST_LEN_MAX: usize = 253;
 /// The most bytes of a URL or host text that are read. RFC 9110 section 4.1 recommends support for
 /// URIs of at least 8,000.
-const INPUT_LEN_MAX: usize = 8_192;
+pub(super) const INPUT_LEN_MAX: usize = 8_192;
 
 pub(super) fn of_text(text: &str) -> Result<CompactString, KeyError> {
     if is_canonical(text) {
         return Ok(CompactString::new(text));
     }
+    #[cfg(not(feature = "url"))]
+    return super::plain::of_text(text);
+    #[cfg(feature = "url")]
+    of_other_text(text)
+}
+
+#[cfg(feature = "url")]
+fn of_other_text(text: &str) -> Result<CompactString, KeyError> {
     let text = text.trim();
     if text.is_empty() {
         return Err(KeyError::Empty);
@@ -58,7 +69,7 @@ pub(super) fn of_text(text: &str) -> Result<CompactString, KeyError> {
 /// Most names are, and this check takes a tenth of the time of the conversion. It returns `false`
 /// for anything that a browser would change: upper case, punycode, a last label that may be part of
 /// an address, a port.
-fn is_canonical(name: &str) -> bool {
+pub(super) fn is_canonical(name: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
     name.len() <= HOST_LEN_MAX
         && name.bytes().all(plain)
@@ -71,6 +82,7 @@ fn is_canonical(name: &str) -> bool {
             .is_some_and(|last| last.starts_with(|first: char| first.is_ascii_lowercase()))
 }
 
+#[cfg(feature = "url")]
 pub(super) fn of_url(url: &Url) -> Result<CompactString, KeyError> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(KeyError::Scheme);
@@ -78,21 +90,34 @@ pub(super) fn of_url(url: &Url) -> Result<CompactString, KeyError> {
     canonical(&url.host().ok_or(KeyError::Empty)?, url.port())
 }
 
+#[cfg(feature = "url")]
 fn canonical<S: AsRef<str>>(host: &Host<S>, port: Option<u16>) -> Result<CompactString, KeyError> {
-    let mut text = match host {
+    let text = match host {
         Host::Domain(name) => CompactString::new(checked_name(name.as_ref())?),
-        Host::Ipv4(address) => displayed(format_args!("{address}")),
-        Host::Ipv6(address) => match address.to_canonical() {
-            IpAddr::V4(mapped) => displayed(format_args!("{mapped}")),
-            IpAddr::V6(address) => displayed(format_args!("[{address}]")),
-        },
+        Host::Ipv4(address) => of_address(IpAddr::V4(*address)),
+        Host::Ipv6(address) => of_address(IpAddr::V6(*address)),
     };
-    if let Some(port) = port.filter(|port| !matches!(port, 80 | 443)) {
-        let _ = write!(text, ":{port}");
-    }
-    Ok(text)
+    Ok(with_port(text, port))
 }
 
+/// Returns the host of an address. IPv6 has brackets, unless it is a mapped IPv4 address.
+pub(super) fn of_address(address: IpAddr) -> CompactString {
+    match address.to_canonical() {
+        IpAddr::V4(address) => displayed(format_args!("{address}")),
+        IpAddr::V6(address) => displayed(format_args!("[{address}]")),
+    }
+}
+
+/// Appends the port, unless it is a web port.
+pub(super) fn with_port(mut host: CompactString, port: Option<u16>) -> CompactString {
+    if let Some(port) = port.filter(|port| !matches!(port, 80 | 443)) {
+        // Writing to a `CompactString` cannot fail.
+        let _ = write!(host, ":{port}");
+    }
+    host
+}
+
+#[cfg(feature = "url")]
 fn checked_name(name: &str) -> Result<&str, KeyError> {
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.is_empty() {
@@ -108,7 +133,7 @@ fn checked_name(name: &str) -> Result<&str, KeyError> {
 }
 
 /// Splits `host`, `host:port`, `[v6]` or `[v6]:port`. An empty port counts as no port, as in URLs.
-fn split_port(text: &str) -> Result<(&str, Option<u16>), KeyError> {
+pub(super) fn split_port(text: &str) -> Result<(&str, Option<u16>), KeyError> {
     let name_end = match text.rfind(']') {
         Some(bracket) => bracket + 1,
         None => text.find(':').unwrap_or(text.len()),
@@ -137,7 +162,7 @@ fn displayed(address: fmt::Arguments<'_>) -> CompactString {
     text
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "url"))]
 mod tests {
     use proptest::prelude::*;
 

@@ -1,12 +1,15 @@
 //! The kind of key that limits attach to: the meaning of `--key`.
 
 use std::fmt;
+#[cfg(feature = "url")]
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "url")]
 use url::{Host, Url};
 
+#[cfg(feature = "url")]
 use super::{Key, KeyError};
 
 /// The kind of key that limits attach to in a run.
@@ -37,6 +40,7 @@ impl KeyKind {
     /// `address` is the one that is connected to; a URL with an address as its host needs none.
     /// `egress` is the operator's name for the egress. A direct request has none, and its key is
     /// then that of the plain host.
+    #[cfg(feature = "url")]
     pub fn key(
         self,
         url: &Url,

@@ -15,11 +15,15 @@
 //! do: a host named `custom` at port 7 is `custom:7`.) An egress may contain slashes, because the
 //! host after the last one has none.
 //!
-//! [`KeyKind`] selects the kind of a run. `host.rs` makes a host canonical.
+//! [`KeyKind`] selects the kind of a run. `host.rs` makes a host canonical. Without the feature
+//! `url`, `plain.rs` reads plain ASCII hosts, and there are no sites.
 
 mod host;
 mod kind;
 mod place;
+#[cfg(any(test, not(feature = "url")))]
+mod plain;
+#[cfg(feature = "url")]
 mod site;
 
 use std::fmt::{self, Write as _};
@@ -28,6 +32,7 @@ use std::str::FromStr;
 
 use compact_str::CompactString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+#[cfg(feature = "url")]
 use url::Url;
 
 use self::place::Place;
@@ -58,6 +63,7 @@ pub struct Key {
 
 /// Why a text or URL names no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyError {
     /// The host or name is empty.
     #[error("the host or name is empty")]
@@ -71,7 +77,12 @@ pub enum KeyError {
     Scheme,
     /// The text is not a host name or address (RFC 3986, IDNA).
     #[error("not a host: {0}")]
+    #[cfg(feature = "url")]
     Host(#[from] url::ParseError),
+    /// The text is no plain ASCII host name or address, or it names a site. Only the feature `url`
+    /// reads it.
+    #[error("not a plain host name or address; enable the feature `url` for other spellings")]
+    NeedsUrl,
     /// The host has an empty label, such as `a..b` or `.a`. No resolver knows such a name.
     #[error("the host has an empty label")]
     EmptyLabel,
@@ -94,12 +105,14 @@ pub enum KeyError {
 impl Key {
     /// Returns the key of a host, from a URL or from a host text with or without a port:
     /// `https://Example.COM:443/a`, `example.com.`, `EXAMPLE.com:8080`, `[::1]:80`, `::1`.
+    /// Names that are not ASCII need the feature `url`.
     pub fn host(text: &str) -> Result<Self, KeyError> {
         host::of_text(text).map(Self::of)
     }
 
     /// Returns the key of a parsed URL's host. Each request calls this; it allocates only for hosts
     /// over 24 bytes.
+    #[cfg(feature = "url")]
     pub fn of_url(url: &Url) -> Result<Self, KeyError> {
         host::of_url(url).map(Self::of)
     }
@@ -113,11 +126,13 @@ impl Key {
     /// port. Such hosts are an address, a single label, a public suffix itself, and a name whose
     /// suffix is not on the list. A key that is too fine still limits each of its hosts. A key that
     /// is too coarse would make unrelated hosts share a limit.
+    #[cfg(feature = "url")]
     pub fn site(text: &str) -> Result<Self, KeyError> {
         host::of_text(text).map(site::of_host).map(Self::of)
     }
 
     /// Returns the key of a parsed URL's registrable domain; see [`Key::site`].
+    #[cfg(feature = "url")]
     pub fn site_of_url(url: &Url) -> Result<Self, KeyError> {
         host::of_url(url).map(site::of_host).map(Self::of)
     }
@@ -150,7 +165,7 @@ impl Key {
     /// Parses a key's own text, as printed or stored. Spellings of hosts are made canonical.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         if let Some(site) = text.strip_prefix(SITE) {
-            Self::site(site)
+            of_site(site)
         } else if let Some(address) = text.strip_prefix(ADDRESS) {
             let address = IpAddr::from_str(address).map_err(|_| KeyError::Address)?;
             Ok(Self::address(address))
@@ -194,6 +209,16 @@ impl Key {
         free_text(egress)?;
         Ok(Self::of(joined(&[EGRESS, egress, "/", host])))
     }
+}
+
+#[cfg(feature = "url")]
+fn of_site(text: &str) -> Result<Key, KeyError> {
+    Key::site(text)
+}
+
+#[cfg(not(feature = "url"))]
+fn of_site(_: &str) -> Result<Key, KeyError> {
+    Err(KeyError::NeedsUrl)
 }
 
 fn free_text(text: &str) -> Result<(), KeyError> {
@@ -262,5 +287,5 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "url"))]
 mod tests;

@@ -375,6 +375,17 @@ impl Attempt {
         }
     }
 
+    /// Returns this attempt as one of a safe method, if `resends` says that its method may be sent
+    /// again after a refusal, and `report` is one: the server did not process the request.
+    #[must_use]
+    pub fn as_resent(&self, resends: bool, report: &Report) -> Self {
+        let mut attempt = self.clone();
+        if resends && report.signal == Signal::RateLimited && report.failure.is_none() {
+            attempt.method = Method::GET;
+        }
+        attempt
+    }
+
     /// Returns the attempt after this one, which ended in `report` and is followed by a retry after
     /// `delay`.
     #[must_use]

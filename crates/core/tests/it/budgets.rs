@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use politely_core::budget::{DeclaredLimits, LimitUnit, LimitWindow, UnitCosts};
 use politely_core::config::Config;
-use politely_core::host::{Ask, Decision, Grant, Host, Reason, Unused};
+use politely_core::host::{Ask, Decision, Grant, Host, KeyRule, Reason, Unused};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 use proptest::prelude::*;
@@ -12,19 +12,19 @@ use proptest::prelude::*;
 const HOUR: Duration = Duration::from_hours(1);
 const DAY_S: u64 = 86_400;
 
-fn limits(text: &str) -> DeclaredLimits {
+pub(crate) fn limits(text: &str) -> DeclaredLimits {
     text.parse().expect("a limit")
 }
 
 /// Returns a configuration of a fixed rate with declared limits.
-fn config(rate: f64, declared: &str) -> Config {
+pub(crate) fn config(rate: f64, declared: &str) -> Config {
     let mut config = Config::fixed(rate, 1.0);
     config.declared = limits(declared);
     config
 }
 
 /// Returns the time of a whole second since 1970.
-fn at(secs: u64) -> Timestamp {
+pub(crate) fn at(secs: u64) -> Timestamp {
     Timestamp::from_micros(secs * 1_000_000)
 }
 
@@ -189,13 +189,13 @@ fn bytes_are_charged_when_they_have_come() {
 fn an_account_has_no_other_rate_than_its_limits() {
     let config = Config::crawler();
     let (mut host, mut now, mut left) = (Host::new(&config, at(1)), at(1), Vec::new());
-    host.follow_rule(now, Some(&limits("50/s")), &config);
+    host.follow_rule(now, Some(&limits("50/s").into()), &config);
     let ask = Ask {
         is_limit_only: true,
         ..Ask::default()
     };
     while now < at(11) {
-        match host.request(now, ask, &config) {
+        match host.request(now, ask.clone(), &config) {
             Decision::Granted(grant) => {
                 left.push(grant.start);
                 host.release(now, grant.lease, 0, &config);
@@ -211,7 +211,7 @@ fn an_account_has_no_other_rate_than_its_limits() {
 fn limits_of_an_operator_come_before_those_of_a_rule() {
     let config = Config::crawler();
     let mut host = Host::new(&config, at(1));
-    let (rule, own) = (limits("50/s"), limits("1/h"));
+    let (rule, own) = (KeyRule::from(limits("50/s")), limits("1/h"));
     host.follow_rule(at(1), Some(&rule), &config);
     assert!(!host.is_new_rule(Some(&rule)));
     host.declare(at(1), Some(own.clone()), &config);
@@ -222,7 +222,7 @@ fn limits_of_an_operator_come_before_those_of_a_rule() {
     host.declare(at(1), None, &config);
     host.follow_rule(at(1), Some(&rule), &config);
     let host = Host::restore(&host.snapshot(), at(2), &config).expect("its own bytes");
-    assert_eq!(host.own_limits(), Some(&rule));
+    assert_eq!(host.own_limits(), rule.limits.as_ref());
     assert!(host.is_new_rule(None), "a rule that is gone");
 }
 
@@ -230,7 +230,7 @@ fn tokens(amount: u64) -> UnitCosts {
     UnitCosts::new([("tokens", amount)]).expect("a unit")
 }
 
-fn asks(amount: u64) -> Ask {
+pub(crate) fn asks(amount: u64) -> Ask {
     Ask {
         units: tokens(amount),
         ..Ask::default()
@@ -238,7 +238,7 @@ fn asks(amount: u64) -> Ask {
 }
 
 /// Returns the grant of a request that estimates `amount` tokens.
-fn granted(host: &mut Host, now: Timestamp, amount: u64, config: &Config) -> Grant {
+pub(crate) fn granted(host: &mut Host, now: Timestamp, amount: u64, config: &Config) -> Grant {
     match host.request(now, asks(amount), config) {
         Decision::Granted(grant) => grant,
         Decision::Wait(wait) => panic!("{wait:?}"),
@@ -421,7 +421,7 @@ proptest! {
             match step {
                 Step::Request(cost) => {
                     let ask = Ask { cost, ..Ask::default() };
-                    if let Decision::Granted(grant) = host.request(now, ask, &config) {
+                    if let Decision::Granted(grant) = host.request(now, ask.clone(), &config) {
                         newest = newest.max(grant.start);
                         open.push(grant);
                     }

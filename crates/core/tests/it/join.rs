@@ -180,7 +180,7 @@ fn promises_no_more(split: &Split, asks: &[(u64, u64)]) {
         now = now + Duration::from_micros(gap);
         let ask = Ask::within(Duration::from_micros(horizon));
         for (host, granted) in hosts.iter_mut().zip(&mut granted) {
-            if let Decision::Granted(_) = host.request(now, ask, &split.config) {
+            if let Decision::Granted(_) = host.request(now, ask.clone(), &split.config) {
                 *granted += 1;
             }
         }

@@ -10,6 +10,7 @@ mod model;
 mod promises;
 mod replay;
 mod restore;
+mod rules;
 mod scenarios;
 mod traps;
 mod what_counts;

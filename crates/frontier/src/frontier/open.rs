@@ -47,7 +47,8 @@ impl<S: Store> Frontier<S> {
         Ok(frontier)
     }
 
-    /// Opens the frontier again after its storage failed. Everything that was acknowledged is there.
+    /// Opens the frontier again after its storage failed. Everything that was acknowledged is
+    /// there.
     ///
     /// # Errors
     /// Fails while the storage cannot be used. The frontier then still refuses every call.

@@ -47,8 +47,8 @@ impl<S: Store> Frontier<S> {
         })
     }
 
-    /// Bounds the finished pages of a domain. When the bound is reached, the domain is not handed out
-    /// until it is raised. `None` removes the bound. A unit that is live goes on.
+    /// Bounds the finished pages of a domain. When the bound is reached, the domain is not handed
+    /// out until it is raised. `None` removes the bound. A unit that is live goes on.
     ///
     /// # Errors
     /// Fails for an unknown crawl or domain, and if the storage fails.
@@ -64,7 +64,8 @@ impl<S: Store> Frontier<S> {
         })
     }
 
-    /// Sets the pause of every domain between two units of work, until the frontier is opened again.
+    /// Sets the pause of every domain between two units of work, until the frontier is opened
+    /// again.
     pub const fn set_spacing(&mut self, spacing: Spacing) {
         self.settings.spacing = spacing;
     }

@@ -13,6 +13,7 @@
 pub mod coordinator;
 pub(crate) mod local;
 pub(crate) mod operations;
+mod prefetch;
 pub mod store;
 
 #[cfg(feature = "coordinator")]

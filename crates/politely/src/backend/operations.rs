@@ -9,7 +9,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
@@ -66,7 +66,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full>;
 
-    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full>;
+    fn follow_rule(&self, key: &Key, rule: Option<&Arc<KeyRule>>) -> Result<(), Full>;
 
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported>;
 

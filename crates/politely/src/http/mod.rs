@@ -6,7 +6,7 @@
 //! | `redirect` | Which request follows a redirect? |
 //! | `coding` | How is a body decoded? |
 //! | `layer` | How does a tower service send paced requests? |
-//! | `reqwest` | How does a reqwest client send paced requests? |
+//! | `middleware` | How does a reqwest client send paced requests? |
 
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub mod attempts;
@@ -14,6 +14,7 @@ pub mod attempts;
 pub mod coding;
 #[cfg(feature = "tower")]
 pub mod layer;
-pub mod redirect;
 #[cfg(feature = "reqwest")]
-pub mod reqwest;
+pub mod middleware;
+#[cfg(feature = "url")]
+pub mod redirect;

@@ -5,6 +5,7 @@
 //! is for clients that have one request to send. Neither overtakes a request that waits in a queue.
 
 mod operate;
+mod ruled;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,12 @@ use crate::backend::operations::Operations;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Keys, Refusal};
 use crate::permit::Permit;
+#[cfg(feature = "policy")]
+use crate::policy::RuleBook;
 use crate::sync::AtomicU64;
+#[cfg(feature = "policy")]
+use http::Method;
+pub(crate) use ruled::Ruled;
 
 /// Grants permits and keeps the state of every key. Clones are cheap and share all state.
 #[derive(Clone)]
@@ -32,6 +38,8 @@ pub struct Limiter(Arc<Inner>);
 struct Inner {
     backend: Backend,
     clock: Clock,
+    #[cfg(feature = "policy")]
+    policy: Option<Arc<RuleBook>>,
     /// The last arrival that was assigned, in microseconds.
     came: AtomicU64,
 }
@@ -44,6 +52,8 @@ pub struct Builder {
     line_max: usize,
     pub(crate) clock: Option<Clock>,
     pub(crate) seed: Option<u64>,
+    #[cfg(feature = "policy")]
+    pub(crate) policy: Option<Arc<RuleBook>>,
 }
 
 impl Default for Builder {
@@ -54,6 +64,8 @@ impl Default for Builder {
             line_max: 1 << 16,
             clock: None,
             seed: None,
+            #[cfg(feature = "policy")]
+            policy: None,
         }
     }
 }
@@ -157,7 +169,10 @@ impl Builder {
         });
         let keys_max = self.capacity.max(1);
         let local = Local::new(self.config, clock.clone(), keys_max, self.line_max, seed);
-        Ok(Limiter::new(Backend::Local(local), clock))
+        let limiter = Limiter::new(Backend::Local(local), clock);
+        #[cfg(feature = "policy")]
+        let limiter = limiter.under(self.policy);
+        Ok(limiter)
     }
 }
 
@@ -172,8 +187,30 @@ impl Limiter {
         Self(Arc::new(Inner {
             backend,
             clock,
+            #[cfg(feature = "policy")]
+            policy: None,
             came: AtomicU64::new(0),
         }))
+    }
+
+    /// Puts a new limiter under `policy`.
+    #[cfg(feature = "policy")]
+    pub(crate) fn under(mut self, policy: Option<Arc<RuleBook>>) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.policy = policy;
+        }
+        self
+    }
+
+    /// Returns the keys of a request with its account, and its cost, if there is a policy.
+    #[inline]
+    fn by_policy(&self, keys: Keys<'_>) -> Option<Ruled> {
+        #[cfg(feature = "policy")]
+        if self.0.policy.is_some() {
+            return Some(self.ruled(None, &Method::GET, keys.0.to_vec()));
+        }
+        let _ = keys;
+        None
     }
 
     pub(crate) fn operations(&self) -> &dyn Operations {
@@ -218,6 +255,10 @@ impl Limiter {
         let Backend::Local(local) = &self.0.backend else {
             return None;
         };
+        #[cfg(feature = "policy")]
+        if self.0.policy.is_some() {
+            return None;
+        }
         local.pass(place)
     }
 
@@ -234,7 +275,14 @@ impl Limiter {
         ask: Ask,
         turn: Turn,
     ) -> Result<Permit, Refusal> {
-        self.operations().try_acquire(keys.into().0, ask, turn)
+        let keys = keys.into();
+        match self.by_policy(keys) {
+            None => self.operations().try_acquire(keys.0, ask, turn),
+            Some(ruled) => {
+                let ask = ruled.costing(ask);
+                self.operations().try_acquire(&ruled.keys, ask, turn)
+            }
+        }
     }
 
     /// Waits until each of `keys` allows the request, and returns a permit for all.
@@ -258,7 +306,18 @@ impl Limiter {
             return Ok(permit);
         }
         let (ask, turn) = (Ask::default(), self.turn());
-        self.operations().acquire(keys.0, ask, turn).await
+        self.acquire_in_turn(keys, ask, turn).await
+    }
+
+    /// Waits until each key of a request allows it, and returns a permit for all.
+    pub(crate) async fn acquire_ruled(&self, ruled: &Ruled) -> Result<Permit, AcquireError> {
+        if ruled.ask == Ask::default()
+            && let Some(permit) = self.let_pass(Keys(&ruled.keys))
+        {
+            return Ok(permit);
+        }
+        let (ask, turn) = (ruled.ask.clone(), self.turn());
+        self.operations().acquire(&ruled.keys, ask, turn).await
     }
 
     /// Returns an arrival for this caller. In every queue it stands behind all earlier arrivals.
@@ -287,7 +346,14 @@ impl Limiter {
         ask: Ask,
         turn: Turn,
     ) -> Result<Permit, AcquireError> {
-        self.operations().acquire(keys.into().0, ask, turn).await
+        let keys = keys.into();
+        match self.by_policy(keys) {
+            None => self.operations().acquire(keys.0, ask, turn).await,
+            Some(ruled) => {
+                let ask = ruled.costing(ask);
+                self.operations().acquire(&ruled.keys, ask, turn).await
+            }
+        }
     }
 
     /// Asks the backend for a permit for all `keys`, and returns it if each allows it now.
@@ -308,7 +374,14 @@ impl Limiter {
         ask: Ask,
         turn: Turn,
     ) -> Result<Permit, Refusal> {
-        self.operations().request(keys.into().0, ask, turn).await
+        let keys = keys.into();
+        match self.by_policy(keys) {
+            None => self.operations().request(keys.0, ask, turn).await,
+            Some(ruled) => {
+                let ask = ruled.costing(ask);
+                self.operations().request(&ruled.keys, ask, turn).await
+            }
+        }
     }
 
     /// Waits until permits came that [`Limiter::try_acquire`] was refused for.

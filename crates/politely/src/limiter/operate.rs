@@ -7,7 +7,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
@@ -61,16 +61,16 @@ impl Limiter {
         self.operations().set_limits(key, limits)
     }
 
-    /// Declares the limits that a rule of a policy has for `key`; `None` if no rule has any. Call
-    /// it before each request: it changes nothing if the key has them. With a coordinator it does
-    /// nothing, since the coordinator has the rules.
+    /// Lets `key` follow a rule of a policy; `None` if no rule matches it. Call it before each
+    /// request: it changes nothing if the key follows the rule. With a coordinator it does nothing,
+    /// since the coordinator has the rules.
     ///
     /// Limits of [`Limiter::set_limits`] stay.
     ///
     /// # Errors
     /// There is no room for the key.
-    pub fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
-        self.operations().follow_rule(key, limits)
+    pub fn follow_rule(&self, key: &Key, rule: Option<&Arc<KeyRule>>) -> Result<(), Full> {
+        self.operations().follow_rule(key, rule)
     }
 
     /// Returns the limits that an operator declared for `key`, or `None` if those of all keys apply

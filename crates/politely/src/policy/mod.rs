@@ -9,17 +9,30 @@
 //!
 //! The most specific rule wins. Two rules with the same pattern are an error that names both lines.
 
+mod answer;
+mod cost;
+mod diff;
 mod pattern;
 mod read;
+mod share;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
+use http::Method;
 use politely_core::budget::DeclaredLimits;
+use politely_core::host::{KeyRule, Spacing};
 use politely_core::key::Key;
+use politely_core::signal::{Outcome, Report, Signal};
 use url::Url;
 
+pub use answer::AnswerRule;
+pub use cost::RuleCosts;
+pub use diff::differences;
 use pattern::{Path, Pattern};
-pub use read::PolicyError;
+pub use read::{PolicyError, Preset};
+pub use share::{FairQueue, Weights};
 
 /// The longest text of a policy: 64 MiB.
 pub const POLICY_MAX: usize = 64 << 20;
@@ -27,7 +40,7 @@ pub const POLICY_MAX: usize = 64 << 20;
 /// The rules of a policy file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleBook {
-    rules: Vec<Rule>,
+    rules: Vec<Arc<Rule>>,
     hosts: HashMap<String, usize>,
     /// Rules of `*.suffix`, by suffix.
     suffixes: HashMap<String, usize>,
@@ -40,10 +53,11 @@ pub struct RuleBook {
     prefixes: HashMap<String, usize>,
     /// The rule of `*`.
     all: Option<usize>,
+    preset: Option<Preset>,
 }
 
 /// One rule.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// The line of the file on which it begins, from 1.
     pub line: usize,
@@ -53,31 +67,102 @@ pub struct Rule {
     pub account: Option<Key>,
     /// The limits of the account, or else of each key that the rule matches.
     pub limits: DeclaredLimits,
+    /// The costs of a request in named units, if it states none.
+    pub costs: RuleCosts,
+    /// Whether the law learns from the outcomes.
+    pub learn: bool,
+    /// The gaps between departures.
+    pub spacing: Option<Spacing>,
+    /// The weights of groups of consumers.
+    pub share: Weights,
+    /// What answers mean. The first that fits counts.
+    pub answers: Vec<AnswerRule>,
+    /// Methods whose requests are sent again after a refusal, although they are not safe.
+    pub resend: Vec<Method>,
+    /// Whether a refusal that names a wait holds the account, and not only the request's own key.
+    pub holds_account: bool,
+    /// The share of blocks among a key's answers that operators are told of, 0 to 1.
+    pub block_share: Option<f64>,
+    /// What the request's own key follows.
+    own: Arc<KeyRule>,
+    /// What the account's key follows.
+    of_account: Option<Arc<KeyRule>>,
 }
 
 /// What the policy says about one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ruling<'a> {
     /// The rule that wins.
-    pub rule: &'a Rule,
+    pub rule: &'a Arc<Rule>,
 }
 
 impl<'a> Ruling<'a> {
-    /// Returns the limits of the request's own key.
-    pub fn own_limits(self) -> Option<&'a DeclaredLimits> {
-        let has_account = self.rule.account.is_some();
-        Some(&self.rule.limits).filter(|limits| !has_account && !limits.is_empty())
+    /// Returns what the request's own key follows.
+    pub fn own(self) -> &'a Arc<KeyRule> {
+        &self.rule.own
     }
 
-    /// Returns the account's key and its limits.
-    pub fn account(self) -> Option<(&'a Key, &'a DeclaredLimits)> {
-        Some((self.rule.account.as_ref()?, &self.rule.limits))
+    /// Returns the account's key, and what it follows.
+    pub fn account(self) -> Option<(&'a Key, &'a Arc<KeyRule>)> {
+        Some((self.rule.account.as_ref()?, self.rule.of_account.as_ref()?))
+    }
+}
+
+impl Rule {
+    /// Returns the first rule about answers that fits, and gives its meaning to `report`.
+    pub fn judge(&self, outcome: &Outcome<'_>, report: &mut Report) -> Option<&AnswerRule> {
+        let answer = self.answers.iter().find(|answer| answer.fits(outcome))?;
+        answer.judge(report);
+        Some(answer)
+    }
+
+    /// Returns the account that an answer holds, and how long.
+    pub fn account_hold(&self, report: &Report) -> Option<(&Key, Duration)> {
+        let account = self.account.as_ref().filter(|_| self.holds_account)?;
+        let is_refused = report.signal == Signal::RateLimited;
+        let wait = report
+            .retry_after
+            .filter(|wait| is_refused && !wait.is_zero())?;
+        Some((account, wait))
+    }
+
+    /// Returns whether a refused request with this method is sent again.
+    pub fn resends(&self, method: &Method) -> bool {
+        self.resend.contains(method)
+    }
+
+    /// Returns whether a rule about answers reads bodies.
+    pub fn reads_bodies(&self) -> bool {
+        self.answers.iter().any(AnswerRule::reads_body)
+    }
+
+    /// Splits the settings between the account's key and the request's own.
+    fn with_key_rules(mut self) -> Self {
+        let limits = Some(self.limits.clone()).filter(|limits| !limits.is_empty());
+        let own = KeyRule {
+            learn: self.learn,
+            ..KeyRule::default()
+        };
+        let all = KeyRule {
+            limits,
+            spacing: self.spacing,
+            ..own.clone()
+        };
+        if self.account.is_some() {
+            // The account is limited by its declared limits alone, whatever its hosts teach.
+            let limits = all.limits.or(Some(DeclaredLimits::default()));
+            self.of_account = Some(Arc::new(KeyRule { limits, ..all }));
+            self.own = Arc::new(own);
+        } else {
+            self.own = Arc::new(all);
+        }
+        self
     }
 }
 
 impl RuleBook {
     /// Returns the rules in the order of the file.
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[Arc<Rule>] {
         &self.rules
     }
 
@@ -88,6 +173,16 @@ impl RuleBook {
         let is_path = |text: &&String| matches!(Pattern::read(text), Ok(Pattern::Path(..)));
         let pattern = rule.patterns.iter().find(is_path)?;
         Some((rule.line, pattern))
+    }
+
+    /// Returns the origin of the policy, if it is a preset.
+    pub const fn preset(&self) -> Option<&Preset> {
+        self.preset.as_ref()
+    }
+
+    /// Returns the first rule that `has` the named field.
+    pub fn first_with(&self, has: impl Fn(&Rule) -> bool) -> Option<&Arc<Rule>> {
+        self.rules.iter().find(|rule| has(rule))
     }
 
     /// Returns the rule that wins for a request of `url`, whose first key is `key`.
@@ -183,7 +278,7 @@ impl RuleBook {
                 return Err((i, line));
             }
         }
-        self.rules.push(rule);
+        self.rules.push(Arc::new(rule.with_key_rules()));
         Ok(())
     }
 }

@@ -1,12 +1,17 @@
 //! Reads a policy file.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
+use politely_core::host::Spacing;
 use politely_core::key::Key;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::answer::WrittenAnswer;
 use super::pattern::Pattern;
-use super::{POLICY_MAX, Rule, RuleBook};
+use super::{POLICY_MAX, Rule, RuleBook, answer, cost, share};
 
 /// Why a policy is refused: the line, from 1, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +22,15 @@ pub struct PolicyError {
 }
 
 impl PolicyError {
+    /// Returns the error of a rule with shares where there is no coordinator.
+    pub fn shares_need_a_coordinator(line: usize) -> Self {
+        let why = "`share` divides a key between workers; remove it, or use `politely serve`";
+        Self {
+            line,
+            why: why.to_owned(),
+        }
+    }
+
     /// Returns the number of the wrong line, from 1.
     pub const fn line(&self) -> usize {
         self.line
@@ -31,8 +45,26 @@ impl PolicyError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    preset: Option<Preset>,
     #[serde(default)]
     rule: Vec<Spanned<WrittenRule>>,
+}
+
+/// The origin of a policy that plays a known API.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preset {
+    /// Its name.
+    pub name: String,
+    /// What it is for, on one line.
+    pub about: String,
+    /// The addresses of the pages that state the numbers.
+    pub sources: Vec<String>,
+    /// The month of those pages, for example `2025-06`.
+    pub as_of: String,
+    /// The headers in which the API states its quotas: `x-ratelimit`, `ratelimit`, `openai`,
+    /// `anthropic` or `none`.
+    pub headers: String,
 }
 
 #[derive(Deserialize)]
@@ -42,6 +74,16 @@ struct WrittenRule {
     account: Option<Spanned<String>>,
     #[serde(default)]
     limits: Vec<Spanned<String>>,
+    cost: Option<Spanned<BTreeMap<String, toml::Value>>>,
+    learn: Option<Spanned<bool>>,
+    spacing: Option<Spanned<String>>,
+    share: Option<Spanned<BTreeMap<String, i64>>>,
+    #[serde(default)]
+    answer: Vec<Spanned<WrittenAnswer>>,
+    #[serde(default)]
+    resend: Vec<Spanned<String>>,
+    block_share: Option<Spanned<f64>>,
+    feedback: Option<Spanned<String>>,
 }
 
 impl std::str::FromStr for RuleBook {
@@ -57,7 +99,10 @@ impl std::str::FromStr for RuleBook {
             line: lines.line(error.span().map_or(0, |span| span.start)),
             why: in_one_line(error.message()),
         })?;
-        let mut book = Self::default();
+        let mut book = Self {
+            preset: file.preset,
+            ..Self::default()
+        };
         for rule in file.rule {
             book.read(rule, &lines)?;
         }
@@ -68,41 +113,86 @@ impl std::str::FromStr for RuleBook {
 impl RuleBook {
     fn read(&mut self, written: Spanned<WrittenRule>, lines: &Lines) -> Result<(), PolicyError> {
         let line = lines.line(written.span().start);
-        let WrittenRule {
-            r#match,
-            account,
-            limits,
-        } = written.into_inner();
+        let written = written.into_inner();
         let wrong = |line, why| PolicyError { line, why };
-        if r#match.is_empty() {
+        let placed = |(at, why)| wrong(lines.line(at), why);
+        if written.r#match.is_empty() {
             let why = "`match` is empty; name a host, such as \"api.example.com\"";
             return Err(wrong(line, why.to_owned()));
         }
-        let mut patterns = Vec::with_capacity(r#match.len());
-        for text in &r#match {
+        let mut patterns = Vec::with_capacity(written.r#match.len());
+        for text in &written.r#match {
             let pattern = Pattern::read(text.get_ref());
-            patterns.push(pattern.map_err(|why| wrong(lines.line(text.span().start), why))?);
+            patterns.push(pattern.map_err(|why| placed((text.span().start, why)))?);
         }
-        let account = match account {
+        let account = match &written.account {
             None => None,
             Some(name) => {
-                let at = lines.line(name.span().start);
                 let key = Key::custom(name.get_ref());
-                Some(key.map_err(|why| wrong(at, format!("account `{}`: {why}", name.get_ref())))?)
+                let why = |why| format!("account `{}`: {why}", name.get_ref());
+                Some(key.map_err(|wrong| placed((name.span().start, why(wrong))))?)
             }
         };
-        let mut declared = Vec::with_capacity(limits.len());
-        for text in &limits {
+        let mut declared = Vec::with_capacity(written.limits.len());
+        for text in &written.limits {
             let limit: Result<DeclaredLimit, _> = text.get_ref().parse();
-            let at = lines.line(text.span().start);
-            declared.push(limit.map_err(|why| wrong(at, why.to_string()))?);
+            declared.push(limit.map_err(|why| placed((text.span().start, why.to_string())))?);
         }
         let limits = DeclaredLimits::new(declared).map_err(|why| wrong(line, why.to_string()))?;
+        if let Some(learn) = &written.learn
+            && !learn.get_ref()
+            && limits.is_empty()
+        {
+            let why = "`learn = false` needs `limits`; without them nothing would limit the key";
+            return Err(placed((learn.span().start, why.to_owned())));
+        }
+        let mut resend = Vec::new();
+        for text in &written.resend {
+            let method = cost::method(text.get_ref());
+            let why = |why| format!("resend: {why}");
+            resend.push(method.map_err(|wrong| placed((text.span().start, why(wrong))))?);
+        }
+        let block_share = match &written.block_share {
+            Some(share) if !(0.0..=1.0).contains(share.get_ref()) => {
+                let why = "`block_share` must be from 0 to 1".to_owned();
+                return Err(placed((share.span().start, why)));
+            }
+            share => share.as_ref().map(|share| *share.get_ref()),
+        };
+        let holds_account = match &written.feedback {
+            Some(text) if text.get_ref() != "account" || account.is_none() => {
+                let why = "`feedback` is \"account\", in a rule that has an `account`".to_owned();
+                return Err(placed((text.span().start, why)));
+            }
+            feedback => feedback.is_some(),
+        };
+        let answers = written.answer.into_iter().map(|written| {
+            let line = lines.line(written.span().start);
+            answer::read(written, line).map_err(placed)
+        });
+        let costs = written.cost.as_ref().map(cost::read).transpose();
+        let share = written.share.as_ref().map(share::read).transpose();
+        let r#match = &written.r#match;
         let rule = Rule {
             line,
             patterns: r#match.iter().map(|text| text.get_ref().clone()).collect(),
             account,
             limits,
+            costs: costs.map_err(placed)?.unwrap_or_default(),
+            learn: written.learn.is_none_or(Spanned::into_inner),
+            spacing: written
+                .spacing
+                .as_ref()
+                .map(spacing)
+                .transpose()
+                .map_err(placed)?,
+            share: share.map_err(placed)?.unwrap_or_default(),
+            answers: answers.collect::<Result<_, _>>()?,
+            resend,
+            holds_account,
+            block_share,
+            own: Arc::default(),
+            of_account: None,
         };
         let spans: Vec<usize> = r#match.iter().map(|text| text.span().start).collect();
         self.add(rule, patterns).map_err(|(at, known)| {
@@ -112,6 +202,17 @@ impl RuleBook {
             wrong(line, why)
         })
     }
+}
+
+fn spacing(text: &Spanned<String>) -> Result<Spacing, (usize, String)> {
+    let known = Spacing::ALL
+        .into_iter()
+        .find(|known| known.as_str() == text.get_ref());
+    known.ok_or_else(|| {
+        let shown = text.get_ref().escape_debug();
+        let why = format!("unknown spacing `{shown}`; use fixed, uniform or exponential");
+        (text.span().start, why)
+    })
 }
 
 /// The places at which lines begin.

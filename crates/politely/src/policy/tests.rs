@@ -81,8 +81,9 @@ fn an_account_has_the_limits_of_its_rule() {
     let book: RuleBook = POLICY.parse().unwrap();
     let url = Url::parse("https://api.example.com/").unwrap();
     let ruling = book.of_url(&url, &Key::of_url(&url).unwrap()).unwrap();
-    assert_eq!(ruling.own_limits(), None);
-    let (account, limits) = ruling.account().unwrap();
+    assert_eq!(ruling.own().limits, None);
+    let (account, rule) = ruling.account().unwrap();
+    let limits = rule.limits.as_ref().unwrap();
     assert_eq!(account.as_str(), "custom/example");
     assert_eq!(limits.windows().len(), 2);
 }

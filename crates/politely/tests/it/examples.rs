@@ -15,6 +15,11 @@ mod several_keys;
 mod tower;
 #[path = "../../examples/try_acquire.rs"]
 mod try_acquire;
+#[allow(dead_code, reason = "its arguments would be those of this test")]
+#[path = "../../examples/tutorial.rs"]
+mod tutorial;
+
+use politely_target::{HostSpec, LimitSpec, Target, Town};
 
 macro_rules! run {
     ($($example:ident)*) => {$(
@@ -26,6 +31,18 @@ macro_rules! run {
 }
 
 run! { acquire observe reqwest_client reqwest_middleware several_keys tower try_acquire }
+
+#[tokio::test]
+async fn the_tutorial_has_its_program_and_the_program_runs() {
+    let page = include_str!("../../../../docs/tutorial/rust.md");
+    let program = include_str!("../../examples/tutorial.rs");
+    assert!(page.contains(&format!("```rust\n{program}```\n")));
+    let host = HostSpec::new("shop", LimitSpec::None {});
+    let target = Target::start(Town::new(vec![host])).await.unwrap();
+    let urls = target.hosts()[0].page_urls().take(2);
+    tutorial::fetch(urls).await.unwrap();
+    assert_eq!(target.shutdown().hosts[0].pages, 2);
+}
 
 #[test]
 fn all_are_run() {

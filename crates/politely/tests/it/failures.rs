@@ -34,7 +34,7 @@ fn client(policy: Policy, resolver: &'static str) -> (ClientWithMiddleware, Limi
             .dns_resolver(NoNames(resolver))
     };
     let attempts = Attempts::new(limiter.clone()).policy(policy);
-    let client = politely::reqwest::client_with(settings, attempts).unwrap();
+    let client = politely::middleware::client_with(settings, attempts).unwrap();
     (client, limiter)
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use politely::attempts::PartialContent;
 use politely::coding::CodingError;
-use politely::reqwest::Decode;
+use politely::middleware::Decode;
 use politely::{Key, Limiter};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -270,7 +270,7 @@ async fn a_complete_client_continues_with_http_1_where_that_is_required() {
             .no_proxy()
             .http2_prior_knowledge()
     };
-    let client = politely::reqwest::client_with(settings, limiter.clone()).unwrap();
+    let client = politely::middleware::client_with(settings, limiter.clone()).unwrap();
     for _ in 0..5 {
         let response = client.get(&url).send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), "a page");

@@ -59,7 +59,8 @@ async fn one_key_in_the_way_takes_no_cost_of_the_others() {
         ..Ask::default()
     };
     for _ in 0..100 {
-        let refusal = limiter.try_in_turn(&[host.clone(), global.clone()], ask, limiter.turn());
+        let keys = [host.clone(), global.clone()];
+        let refusal = limiter.try_in_turn(&keys, ask.clone(), limiter.turn());
         assert_eq!(refusal.unwrap_err().key, global);
     }
     let all = limiter.try_in_turn(&host, ask, limiter.turn());

@@ -184,7 +184,10 @@ async fn a_run_that_is_split_and_dropped_returns_whole() {
         slots: 3,
         ..Ask::default()
     };
-    let run = || limiter.try_in_turn(&key, ask, limiter.turn()).unwrap();
+    let run = || {
+        let run = limiter.try_in_turn(&key, ask.clone(), limiter.turn());
+        run.unwrap()
+    };
     let first = run().split().next();
     assert_eq!(books(&limiter, &key), (1, 3, 0, 2, 0));
     drop(first);

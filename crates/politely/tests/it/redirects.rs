@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use politely::middleware::PoliteMiddleware;
 use politely::redirect::{HOPS_MAX, RedirectError};
-use politely::reqwest::PoliteMiddleware;
 use politely::{Config, Limiter};
 
 use crate::support::{books, client, limiter, unlimited};

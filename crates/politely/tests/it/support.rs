@@ -44,7 +44,7 @@ pub(crate) fn quick() -> Policy {
 pub(crate) fn client(attempts: impl Into<Attempts>) -> ClientWithMiddleware {
     crate::server::tls_provider();
     let settings = || reqwest::Client::builder().no_proxy();
-    politely::reqwest::client_with(settings, attempts).unwrap()
+    politely::middleware::client_with(settings, attempts).unwrap()
 }
 
 type Hyper = Client<hyper_util::client::legacy::connect::HttpConnector, Empty<Bytes>>;

@@ -71,7 +71,8 @@ impl Redis {
             due = again;
         }
         let written = written.into_iter();
-        written.map(|it| it.expect("none is due")).collect()
+        let answered = "the loop ends when every write has an answer";
+        written.map(|it| it.expect(answered)).collect()
     }
 }
 

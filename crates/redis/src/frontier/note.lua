@@ -24,14 +24,17 @@ for at = 1, #ARGV, 3 do
   local stored = call('HGET', summaries, name)
   local old = numbers(stored or '0 0 0 0 0 0 0 0')
   if new[1] < old[1] and put_off == '' then older[#older + 1] = name end
-  if new[1] > old[1] or (new[1] == old[1] and put_off ~= '') then
+  -- A server that lost a key may have the summary of a domain, and not its place.
+  local is_lost = new[1] == old[1] and put_off == '' and new[8] > 0
+    and not call('ZSCORE', waiting, name) and not call('ZSCORE', runnable, name)
+  if new[1] > old[1] or (new[1] == old[1] and put_off ~= '') or is_lost then
     local is_known = new[2] > 0
     sum[1] = sum[1] + (is_known and 1 or 0) - (stored and 1 or 0)
     for i = 2, 6 do sum[i] = sum[i] + new[i] - old[i] end
     is_changed = true
     if is_known then
       call('HSET', summaries, name, text)
-      if not stored then call('ZADD', names, 0, name) end
+      if not stored or is_lost then call('ZADD', names, 0, name) end
     elseif stored then
       call('HDEL', summaries, name)
       call('ZREM', names, name)

@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::{Key, KeyError};
 use politely_api::wire::{
-    BudgetLeft, ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery,
-    Learned, Problem, SortBy, StatsQuery,
+    BudgetLeft, Change, ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch,
+    KeysQuery, Learned, Problem, SortBy, StatsQuery,
 };
 
 use super::Api;
@@ -33,9 +33,10 @@ pub(super) async fn keys(
         let detail = "a cursor needs sort=name, and excludes descending and offset";
         return Err(Wrong::new(StatusCode::BAD_REQUEST, detail).field("cursor"));
     }
+    let coordinator = api.coordinator.clone();
     let page = tokio::task::spawn_blocking(move || {
-        let watch = api.coordinator.watch();
-        watch.page(api.coordinator.limiter(), &query)
+        let watch = coordinator.watch();
+        watch.page(coordinator.limiter(), &query)
     });
     let failed = |_| {
         Wrong::new(
@@ -43,7 +44,20 @@ pub(super) async fn keys(
             "the table could not be made",
         )
     };
-    page.await.map(Json).map_err(failed)
+    let mut page = page.await.map_err(failed)?;
+    let keys = page.keys.iter().filter_map(|row| Key::parse(&row.key).ok());
+    // While the engine is away, the table comes without metadata, and with the engine's error.
+    let metadata = api.coordinator.metadata(&keys.collect::<Vec<_>>()).await;
+    let mut metadata = metadata.unwrap_or_default();
+    for row in &mut page.keys {
+        let found = Key::parse(&row.key)
+            .ok()
+            .and_then(|key| metadata.remove(&key));
+        if let Some(found) = found {
+            row.set.get_or_insert_default().metadata = Change::To(found);
+        }
+    }
+    Ok(Json(page))
 }
 
 /// Returns one key: why it waits, its history, and its permits.
@@ -62,7 +76,7 @@ pub(super) async fn key(
             let detail = format!("the key {key} is not known here, and the engine is away: {why}");
             Err(Wrong::busy(&detail))
         }
-        _ => api.detail(&key),
+        _ => api.detail(&key).await,
     }
 }
 
@@ -85,7 +99,7 @@ pub(super) async fn patch_key(
         api.coordinator.patch_key(&key, &patch).await?;
         entry.made(&api, Some(&key)).await;
         api.coordinator.watch().changed();
-        api.detail(&key)
+        api.detail(&key).await
     })
     .await
 }
@@ -156,8 +170,10 @@ pub(super) async fn stats(
 }
 
 impl Api {
-    fn detail(&self, key: &Key) -> Result<Json<KeyDetail>, Wrong> {
+    async fn detail(&self, key: &Key) -> Result<Json<KeyDetail>, Wrong> {
         let coordinator = &self.coordinator;
+        let metadata = coordinator.metadata(std::slice::from_ref(key)).await;
+        let metadata = metadata.ok().and_then(|mut found| found.remove(key));
         let now = coordinator.now();
         let Some(explained) = coordinator.limiter().explain(key) else {
             let detail = format!("the key {key} is not known");
@@ -169,7 +185,10 @@ impl Api {
             row: row(key, &explained, waiting, now),
             cancelled: explained.tally.cancelled,
             expired: explained.tally.expired,
-            limits: coordinator.numbers(key),
+            limits: KeyPatch {
+                metadata: metadata.into(),
+                ..coordinator.numbers(key)
+            },
             in_force: coordinator.in_force(&explained, now),
             learned: Learned {
                 rate: Some(explained.in_force.law_rate).filter(|rate| rate.is_finite()),

@@ -42,10 +42,6 @@ pub(super) async fn usage(
     State(api): State<Api>,
     Params(query): Params<UsageQuery>,
 ) -> Result<Json<UsagePage>, Wrong> {
-    if !(1..=720).contains(&query.step_h) {
-        let detail = "must be from 1 to 720";
-        return Err(Wrong::new(StatusCode::BAD_REQUEST, detail).field("step_h"));
-    }
     let coordinator = api.coordinator.clone();
     let page = tokio::task::spawn_blocking(move || coordinator.usage(&query));
     let failed = |_| Wrong::busy("the audit could not be read");

@@ -16,6 +16,7 @@ use super::Api;
 use super::access::Caller;
 use super::body::Json;
 use super::problem::Wrong;
+use super::trace::Cause;
 use crate::coordinator::{Aftermath, Outcome, wait_for_disk};
 use crate::unread::Granted;
 use crate::watch::Worker;
@@ -35,6 +36,7 @@ type Permitted<T> = Result<(Option<Extension<Granted>>, Json<T>), Wrong>;
 pub(super) async fn acquire(
     State(api): State<Api>,
     caller: Caller,
+    cause: Cause,
     Json(call): Json<Acquire>,
 ) -> Permitted<Acquired> {
     sound(&call.client, "items", call.items.len(), 1)?;
@@ -51,7 +53,14 @@ pub(super) async fn acquire(
         return Err(Wrong::busy(&why));
     }
     let (outcome, granted) = api
-        .acquire(&client, &call.items, call.want, call.wait_ms, Vec::new())
+        .acquire(
+            &client,
+            &call.items,
+            call.want,
+            call.wait_ms,
+            Vec::new(),
+            &cause,
+        )
         .await;
     if let (Some(session), Some(Extension(granted))) = (&call.session, &granted) {
         api.coordinator.bind_permits(session, granted.numbers());
@@ -89,6 +98,7 @@ pub(super) async fn report(
 pub(super) async fn exchange(
     State(api): State<Api>,
     caller: Caller,
+    cause: Cause,
     Json(call): Json<Exchange>,
 ) -> Permitted<Exchanged> {
     sound(&call.client, "report", call.report.len(), 0)?;
@@ -124,7 +134,7 @@ pub(super) async fn exchange(
         return Ok((None, Json(exchanged)));
     }
     let (outcome, granted) = api
-        .acquire(&client, &call.acquire, call.want, wait_ms, gone)
+        .acquire(&client, &call.acquire, call.want, wait_ms, gone, &cause)
         .await;
     if let (Some(session), Some(Extension(granted))) = (&call.session, &granted) {
         api.coordinator.bind_permits(session, granted.numbers());
@@ -181,11 +191,14 @@ impl Api {
         want: Want,
         wait_ms: u32,
         gone: Vec<u64>,
+        cause: &Cause,
     ) -> (Outcome, Option<Extension<Granted>>) {
         let wait = Duration::from_millis(u64::from(wait_ms.min(WAIT_MAX_MS)));
         let worker = self.coordinator.worker(client);
         let coordinator = &self.coordinator;
+        let began = coordinator.now();
         let mut outcome = coordinator.acquire(&worker, items, want, wait, gone).await;
+        self.trace(cause, client, items, began, &outcome);
         let numbers = std::mem::take(&mut outcome.granted);
         let granted = Granted::new(coordinator, worker, numbers);
         (outcome, granted.map(Extension))

@@ -6,17 +6,20 @@
 //! | `sessions.rs` | sessions and locks |
 //! | `admin.rs` | keys, config, stats |
 //! | `many.rs` | changes of many keys |
+//! | `answers.rs` | counts of answers |
 //! | `policy.rs` | the policy |
 //! | `audit.rs` | the log of operators' changes |
 //! | `frontier/` | pages, units of work, orders about crawls |
 //! | `grpc/` | the service `urlfrontier.URLFrontier` |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | liveness, readiness, metrics |
+//! | `trace.rs` | spans of acquires |
 //! | `body.rs`, `problem.rs` | JSON bodies, problem documents |
 //! | `gate.rs`, `access.rs`, `logins.rs` | authentication and caps |
 
 mod access;
 mod admin;
+mod answers;
 mod audit;
 mod body;
 mod calls;
@@ -30,6 +33,7 @@ mod many;
 mod policy;
 mod problem;
 mod sessions;
+mod trace;
 mod waiting;
 
 use std::sync::Arc;
@@ -39,6 +43,7 @@ use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
 use politely_api::wire::{KeyState, Need, PutSummary, SortBy};
+use politely_otlp::Collector;
 use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::OpenApi;
@@ -70,6 +75,8 @@ struct Api {
     set_log_level: Option<SetLogLevel>,
     /// The commit of the program.
     commit: &'static str,
+    /// The collector that gets spans.
+    collector: Option<Collector>,
 }
 
 #[derive(OpenApi)]
@@ -123,6 +130,7 @@ pub(crate) fn routes(
     waiting_max: usize,
     set_log_level: Option<SetLogLevel>,
     commit: &'static str,
+    collector: Option<Collector>,
 ) -> Gate {
     let replaced = watch::Sender::new(0);
     let waiting = Waiting::new(waiting_max);
@@ -140,6 +148,7 @@ pub(crate) fn routes(
         .routes(routes!(admin::key, admin::patch_key))
         .routes(routes!(admin::config, admin::patch_config))
         .routes(routes!(admin::stats))
+        .routes(routes!(answers::answers))
         .routes(routes!(policy::policy, policy::put_policy))
         .routes(routes!(audit::changes))
         .routes(routes!(audit::usage))
@@ -168,6 +177,7 @@ pub(crate) fn routes(
             replaced: replaced.subscribe(),
             waiting: waiting.clone(),
             commit,
+            collector,
         });
     Gate::new(router, access, replaced, waiting)
 }

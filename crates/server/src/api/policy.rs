@@ -20,7 +20,8 @@ pub(super) async fn policy(State(api): State<Api>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/toml")], text)
 }
 
-/// Replaces the policy: TOML, which is also written to the file of `--policy`. 200: it is in force.
+/// Replaces the policy: TOML, which is also written to the file of `--policy`, and to the engine
+/// for all coordinators. 200: it is in force here, and at the other coordinators within seconds.
 /// Otherwise the policy before stays.
 #[utoipa::path(put, path = "/api/v1/policy", request_body(content = String, content_type = "application/toml"), responses(
     (status = 200, body = PolicyBody),
@@ -32,9 +33,7 @@ pub(super) async fn put_policy(
     text: String,
 ) -> Result<Json<PolicyBody>, Wrong> {
     to_its_end(async move {
-        let coordinator = api.coordinator.clone();
-        let replaced = tokio::task::spawn_blocking(move || coordinator.replace_policy(text)).await;
-        let replaced = replaced.map_err(|_| Wrong::busy("the policy could not be read"))?;
+        let replaced = api.coordinator.replace_policy(text).await;
         match replaced {
             Ok(rules) => Ok(Json(PolicyBody {
                 rules: rules as u64,
@@ -46,7 +45,9 @@ pub(super) async fn put_policy(
             Err(why @ PolicyRefused::NoFile) => {
                 Err(Wrong::new(StatusCode::CONFLICT, why.to_string()))
             }
-            Err(why @ PolicyRefused::File { .. }) => Err(Wrong::busy(&why.to_string())),
+            Err(why @ (PolicyRefused::File { .. } | PolicyRefused::Engine(_))) => {
+                Err(Wrong::busy(&why.to_string()))
+            }
         }
     })
     .await

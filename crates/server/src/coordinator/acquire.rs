@@ -47,6 +47,8 @@ pub(crate) struct Outcome {
     pub(crate) granted: Vec<Number>,
     /// The number of items that were refused because the client has too many keys.
     pub(crate) capped: usize,
+    /// The granted items that waited, and why.
+    pub(crate) waited: Vec<(u32, RefusalReason)>,
 }
 
 impl Coordinator {
@@ -77,6 +79,7 @@ impl Coordinator {
             found: 0,
             soonest: None,
             capped: 0,
+            waited: Vec::new(),
         };
         if matches!(want, Want::Any(_)) {
             // An earlier answer may have been lost. Its permits count first, before new ones are
@@ -148,7 +151,7 @@ impl Coordinator {
         let turn = wanted.turn.unwrap_or(Turn::LAST);
         self.0
             .limiter
-            .try_in_turn(&wanted.keys[..], wanted.ask, turn)
+            .try_in_turn(&wanted.keys[..], wanted.ask.clone(), turn)
     }
 }
 
@@ -167,6 +170,7 @@ struct Call<'a> {
     soonest: Option<Timestamp>,
     /// The number of items that were refused because the client has too many keys.
     capped: usize,
+    waited: Vec<(u32, RefusalReason)>,
 }
 
 impl Call<'_> {
@@ -197,7 +201,9 @@ impl Call<'_> {
                         tokio::time::sleep(rest).await;
                     }
                     let keys = &wanted.keys[..];
-                    limiter.acquire_in_turn(keys, wanted.ask, turn).await
+                    limiter
+                        .acquire_in_turn(keys, wanted.ask.clone(), turn)
+                        .await
                 };
                 (index, tokio::time::timeout(patience, served).await)
             })
@@ -216,7 +222,10 @@ impl Call<'_> {
             let (wanted, refusal) = &waiting[index];
             open[index] = false;
             match served {
-                Ok(Ok(permit)) => self.grant(wanted, permit),
+                Ok(Ok(permit)) => {
+                    self.waited.push((wanted.item, refusal.reason));
+                    self.grant(wanted, permit);
+                }
                 Ok(Err(why)) => self.refuse_waiting(wanted, &why),
                 Err(_elapsed) => self.give_up(wanted, refusal),
             }
@@ -239,7 +248,7 @@ impl Call<'_> {
         }
         let asking = waiting.into_iter().map(|(wanted, refusal)| async move {
             let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
-            let request = limiter.request(&wanted.keys[..], wanted.ask, turn);
+            let request = limiter.request(&wanted.keys[..], wanted.ask.clone(), turn);
             let answer = tokio::time::timeout(ENGINE_TIME, request).await;
             (wanted, answer.unwrap_or(Err(refusal)))
         });
@@ -302,6 +311,9 @@ impl Call<'_> {
             // Dropping the permit refunds its tokens and slots.
             return self.id_is_used(wanted.item, "it was cancelled");
         }
+        if let Some(share) = &wanted.share {
+            self.coordinator.share_left(share);
+        }
         let has_waited = permit.has_waited();
         inner
             .at_once
@@ -324,6 +336,7 @@ impl Call<'_> {
                 interval,
                 slots,
                 resource: wanted.resource.filter(|_| slots == 1),
+                rule: wanted.rule.clone(),
                 session: None,
             };
             inner.permits.put(number, out);
@@ -463,6 +476,9 @@ impl Call<'_> {
             Some(wait) => wait.reason.to_string(),
             None => refusal.reason.to_string(),
         };
+        if let Some(share) = wanted.share.as_ref().filter(|_| wanted.claim.is_none()) {
+            self.coordinator.share_unused(share);
+        }
         self.worker.waits();
         self.wait(wanted.item, at.max(now + SOON), &reason, position);
     }
@@ -495,6 +511,7 @@ impl Call<'_> {
             retry_in: self.soonest.map(|at| at.since(now)),
             granted: granted.map(|leaving| Number(leaving.number)).collect(),
             capped: self.capped,
+            waited: std::mem::take(&mut self.waited),
         }
     }
 }

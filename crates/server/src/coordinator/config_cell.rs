@@ -6,7 +6,7 @@
 //! | 16 | the version: the writer and the number of its write |
 //! | 1 | the layout, [`LAYOUT`] |
 //! | 4 | CRC-32 of the rest, little-endian |
-//! | rest | [`Kept`] as JSON |
+//! | rest | [`Kept`] as JSON; in the cell of the policy, its text |
 //!
 //! A change reads the cell, merges the patch, and writes with compare-and-set. The other
 //! coordinators read the cell once a second.
@@ -24,11 +24,12 @@ use serde::{Deserialize, Serialize};
 use super::Coordinator;
 use super::config_changes::Changes;
 use super::operate::NotSet;
+use super::policy_cell::POLICY_CELL;
 
 const CELL: &str = "politely:config";
 const LAYOUT: u8 = 2;
 /// The lifetime of the cell: a hundred years, so that it never expires in practice.
-const KEEP: Duration = Duration::from_hours(24 * 366 * 100);
+pub(super) const KEEP: Duration = Duration::from_hours(24 * 366 * 100);
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// The time for a call of the engine. After that it counts as failed.
 const CALL: Duration = Duration::from_secs(1);
@@ -44,18 +45,24 @@ struct Kept {
 }
 
 pub(super) struct ConfigCell {
+    name: &'static str,
     engine: Arc<dyn Engine>,
     writer: u64,
     writes: AtomicU64,
     /// The value of the cell that was applied last.
-    seen: Mutex<Option<Vec<u8>>>,
+    pub(super) seen: Mutex<Option<Vec<u8>>>,
     /// Held while the cell is read and applied, so that both are one step.
-    reading: tokio::sync::Mutex<()>,
+    pub(super) reading: tokio::sync::Mutex<()>,
 }
 
 impl ConfigCell {
     pub(super) fn new(engine: Arc<dyn Engine>) -> Self {
+        Self::named(CELL, engine)
+    }
+
+    pub(super) fn named(name: &'static str, engine: Arc<dyn Engine>) -> Self {
         Self {
+            name,
             engine,
             writer: RandomState::new().hash_one(std::process::id()),
             writes: AtomicU64::new(0),
@@ -64,8 +71,8 @@ impl ConfigCell {
         }
     }
 
-    async fn read(&self) -> Result<Option<Vec<u8>>, String> {
-        let read = tokio::time::timeout(CALL, self.engine.read(vec![CELL.into()])).await;
+    pub(super) async fn read(&self) -> Result<Option<Vec<u8>>, String> {
+        let read = tokio::time::timeout(CALL, self.engine.read(vec![self.name.into()])).await;
         let read = read.map_err(|_| "no answer in 1 s".to_owned())?;
         let first = read.into_iter().next();
         let first = first.unwrap_or_else(|| Err(EngineError("no answer".to_owned())));
@@ -74,9 +81,13 @@ impl ConfigCell {
 
     /// Writes `value` if the cell still holds `before`. Returns `false` if another coordinator
     /// wrote first.
-    async fn write(&self, before: Option<Vec<u8>>, value: &[u8]) -> Result<bool, String> {
+    pub(super) async fn write(
+        &self,
+        before: Option<Vec<u8>>,
+        value: &[u8],
+    ) -> Result<bool, String> {
         let write = Write {
-            cell: CELL.into(),
+            cell: self.name.into(),
             expected: before.as_deref().and_then(Version::of),
             before: before.map(Arc::from),
             value: value.to_vec(),
@@ -98,42 +109,62 @@ impl ConfigCell {
     }
 
     fn encode(&self, kept: &Kept) -> Vec<u8> {
+        self.seal(&serde_json::to_vec(kept).unwrap_or_default())
+    }
+
+    /// Returns the value of a cell with this content.
+    pub(super) fn seal(&self, content: &[u8]) -> Vec<u8> {
         let number = self.writes.fetch_add(1, Ordering::Relaxed);
-        let json = serde_json::to_vec(kept).unwrap_or_default();
-        let mut value = Vec::with_capacity(Version::LEN + 5 + json.len());
+        let mut value = Vec::with_capacity(Version::LEN + 5 + content.len());
         value.extend_from_slice(&self.writer.to_le_bytes());
         value.extend_from_slice(&number.to_le_bytes());
         value.push(LAYOUT);
-        value.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
-        value.extend_from_slice(&json);
+        value.extend_from_slice(&crc32fast::hash(content).to_le_bytes());
+        value.extend_from_slice(content);
         value
     }
 }
 
 fn decode(value: &[u8]) -> Result<Kept, String> {
-    let damaged =
-        || format!("the cell {CELL:?} is damaged; delete it and set the configuration again");
+    let content = unseal(CELL, value)?;
+    serde_json::from_slice(content).map_err(|_| damaged(CELL))
+}
+
+fn damaged(name: &str) -> String {
+    format!("the cell {name:?} is damaged; delete it and set its content again")
+}
+
+/// Returns the content of the cell `name`.
+///
+/// # Errors
+/// The value is damaged, or of another layout. The error is one line.
+pub(super) fn unseal<'a>(name: &str, value: &'a [u8]) -> Result<&'a [u8], String> {
+    let damaged = || damaged(name);
     let rest = value.get(Version::LEN..).ok_or_else(damaged)?;
     let (&layout, rest) = rest.split_first().ok_or_else(damaged)?;
     if layout != LAYOUT {
         return Err(format!(
-            "the cell {CELL:?} has layout {layout}, expected {LAYOUT}; run one version of politely"
+            "the cell {name:?} has layout {layout}, expected {LAYOUT}; run one version of politely"
         ));
     }
-    let (sum, json) = rest.split_first_chunk().ok_or_else(damaged)?;
-    if crc32fast::hash(json) != u32::from_le_bytes(*sum) {
+    let (sum, content) = rest.split_first_chunk().ok_or_else(damaged)?;
+    if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
         return Err(damaged());
     }
-    serde_json::from_slice(json).map_err(|_| damaged())
+    Ok(content)
 }
 
 impl Coordinator {
-    /// Shares operators' changes of the configuration through `engine`.
+    /// Shares operators' changes of the configuration, and the policy, through `engine`.
     ///
     /// `engine` must hold the same cells as the engine of the keys. It needs a connection of its
     /// own, because its calls come from the caller's runtime.
     #[must_use]
     pub fn share_config(self, engine: Arc<dyn Engine>) -> Self {
+        let _ = self
+            .0
+            .policy_cell
+            .set(ConfigCell::named(POLICY_CELL, Arc::clone(&engine)));
         let _ = self.0.config_cell.set(ConfigCell::new(engine));
         self
     }

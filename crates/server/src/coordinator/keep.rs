@@ -18,8 +18,8 @@ use super::config_changes::Changes;
 use super::names::Number;
 use super::operate::NotSet;
 use super::permits::Out;
-use super::sessions;
 use super::{Coordinator, Settings, StartError};
+use super::{metadata, sessions};
 use crate::store::{Granted, KeepError, Kept, Store};
 use crate::watch::Worker;
 
@@ -154,6 +154,9 @@ impl Coordinator {
                 }
                 return;
             }
+            if name.starts_with(metadata::ROW) {
+                return self.resume_metadata(name, state);
+            }
             let resumed = Key::parse(name).ok().and_then(|key| {
                 let resumed = limiter.resume(&key, Some(state), newest(name)).ok();
                 self.resume_claims(&key);
@@ -208,6 +211,7 @@ impl Coordinator {
                 interval: Duration::ZERO,
                 slots: 1,
                 resource: None,
+                rule: None,
                 session: None,
             };
             self.0.permits.put(number, out);

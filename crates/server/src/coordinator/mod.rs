@@ -8,9 +8,11 @@ mod config_changes;
 mod health;
 mod keep;
 mod key_owners;
+mod metadata;
 mod names;
 mod operate;
 mod permits;
+mod policy_cell;
 mod report;
 mod rules;
 mod sessions;
@@ -46,13 +48,16 @@ use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::fleet_log::FleetLog;
 use crate::store::{Kept, Store};
 use crate::usage::Usage;
 use crate::watch::Watch;
+use crate::webhook::{Delivery, Webhook, Webhooks};
 use config_cell::ConfigCell;
 use config_changes::Changes;
 use health::Health;
 use key_owners::KeyOwners;
+use metadata::KeyMetadata;
 use permits::Permits;
 pub use rules::PolicyRefused;
 use rules::Rules;
@@ -64,6 +69,8 @@ use wishes::Wishes;
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// The interval at which the audit is written to the state folder.
 const USAGE_EVERY: Duration = Duration::from_mins(1);
+/// The time for the last events and counts to reach the log of the fleet.
+const LOG_FLUSHED: Duration = Duration::from_secs(1);
 
 /// The settings of a coordinator at its start.
 #[derive(Clone, Debug)]
@@ -101,6 +108,9 @@ pub enum StartError {
     /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    /// The limiter over an engine cannot be built.
+    #[error(transparent)]
+    Limiter(#[from] politely::store::StoreError),
     /// The operators' settings of an earlier run cannot be read.
     #[error(
         "the configuration kept in the state folder makes no sense any more: remove the folder, or start with other numbers"
@@ -120,12 +130,18 @@ pub(crate) struct Inner {
     pub(crate) watch: Watch,
     /// The audit of what workers did.
     pub(crate) usage: Usage,
+    /// The webhooks whose queues are not emptied yet.
+    deliveries: Mutex<Vec<Delivery>>,
+    /// The log of the fleet, if the keys are shared.
+    fleet_log: OnceLock<FleetLog>,
     permits: Permits,
     signer: Signer,
     store: Option<Store>,
     health: Health,
     /// The cell of the shared configuration, if the keys are shared.
     config_cell: OnceLock<ConfigCell>,
+    /// The cell of the shared policy, if the keys are shared.
+    policy_cell: OnceLock<ConfigCell>,
     /// The number of permits that expired without a report.
     expired: AtomicU64,
     closing: watch::Sender<bool>,
@@ -134,6 +150,7 @@ pub(crate) struct Inner {
     /// The cells of sessions, if the keys are shared.
     session_cells: OnceLock<SessionCells>,
     owners: KeyOwners,
+    metadata: KeyMetadata,
     /// Items that wait in queues, over all calls.
     waiting: AtomicUsize,
     /// The number of requested items.
@@ -207,6 +224,7 @@ impl Coordinator {
         }
         let coordinator = Self::with(settings, (1 << 23) + boot, limiter, store);
         coordinator.0.signer.share(Arc::clone(&cells));
+        coordinator.share_metadata(Arc::clone(&cells));
         coordinator.share_sessions(cells);
         if let Some(json) = kept.and_then(|kept| kept.config) {
             coordinator.apply_kept(&json)?;
@@ -219,17 +237,21 @@ impl Coordinator {
         let inner = Inner {
             watch: Watch::new(now),
             usage: Usage::open(store.as_ref().map(Store::folder), now),
+            deliveries: Mutex::default(),
+            fleet_log: OnceLock::new(),
             permits: Permits::new(boot),
             signer: Signer::new(store.as_ref().map(Store::folder)),
             store,
             health: Health::default(),
             config_cell: OnceLock::new(),
+            policy_cell: OnceLock::new(),
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
             sessions: Sessions::default(),
             session_cells: OnceLock::new(),
             owners: KeyOwners::new(usize::MAX),
+            metadata: KeyMetadata::default(),
             waiting: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
@@ -261,8 +283,16 @@ impl Coordinator {
             "reads the configuration",
             Self::keep_config_read,
         );
+        self.supervise(&mut tasks, "reads the policy", Self::keep_policy_read);
         self.supervise(&mut tasks, "reads the permits' secret", Self::keep_agreeing);
         self.supervise(&mut tasks, "writes the audit", Self::keep_usage);
+        if self.0.fleet_log.get().is_some() {
+            self.supervise(&mut tasks, "follows the fleet's log", Self::follow_log);
+        }
+        // A webhook may end, and the coordinator goes on.
+        for delivery in std::mem::take(&mut *self.0.deliveries.lock()) {
+            tasks.spawn(delivery.run());
+        }
         while tasks.join_next().await.is_some() {}
     }
 
@@ -294,6 +324,45 @@ impl Coordinator {
                 store.try_journal_again();
             }
             self.0.watch.tick(now, &self.0.limiter.stats());
+        }
+    }
+
+    /// Sends events to webhooks. Call it once, before [`Coordinator::tend`].
+    #[must_use]
+    pub fn call_webhooks(self, webhooks: Vec<Webhook>) -> Self {
+        let (webhooks, deliveries) = Webhooks::new(webhooks);
+        self.0.watch.set_webhooks(webhooks);
+        *self.0.deliveries.lock() = deliveries;
+        self
+    }
+
+    /// Shares events and the audit with all coordinators of `engine`.
+    ///
+    /// `engine` must hold the same cells as the engine of the keys. It needs a connection of its
+    /// own, as that of [`Coordinator::share_config`], which may be the same.
+    #[must_use]
+    pub fn share_log(self, engine: Arc<dyn Engine>) -> Self {
+        let log = FleetLog::new(engine);
+        self.0.watch.share_events(Arc::clone(log.outbox()));
+        self.0.usage.share();
+        let _ = self.0.fleet_log.set(log);
+        self
+    }
+
+    pub(crate) fn fleet_log(&self) -> Option<&FleetLog> {
+        self.0.fleet_log.get()
+    }
+
+    pub(crate) fn usage_counts(&self) -> &Usage {
+        &self.0.usage
+    }
+
+    /// Sends the last events and counts to the log of the fleet.
+    pub(crate) async fn flush_log(&self) {
+        if let Some(log) = self.fleet_log() {
+            log.outbox()
+                .put_counts(self.0.usage.take_unsent(self.now()));
+            let _ = tokio::time::timeout(LOG_FLUSHED, log.outbox().emptied()).await;
         }
     }
 

@@ -20,7 +20,7 @@ use super::names::{Name, Number};
 use super::permits::Entry;
 use super::report::{error, ms_up};
 use super::wishes::{GivenUp, Wishes};
-use super::{Coordinator, Settings};
+use super::{Coordinator, Settings, metadata};
 use crate::store::{Counters, Store};
 use crate::watch::Worker;
 
@@ -180,6 +180,8 @@ impl Coordinator {
         }
         self.refuse_if_in_trouble()?;
         self.apply_patch(key, patch, checked)?;
+        let metadata = vec![(key.clone(), metadata::change(patch))];
+        self.set_metadata(metadata).await?;
         self.keep_operated(key).await
     }
 
@@ -191,6 +193,7 @@ impl Coordinator {
     ) -> Result<KeysChanged, NotSet> {
         self.refuse_if_in_trouble()?;
         let (mut changed, mut answer) = (Vec::new(), KeysChanged::default());
+        let mut metadata = Vec::new();
         for (name, patch) in keys {
             let patch = patch.unwrap_or_default();
             let applied = Key::parse(&name)
@@ -201,7 +204,10 @@ impl Coordinator {
                     Ok(key)
                 });
             match applied {
-                Ok(key) => changed.push(key),
+                Ok(key) => {
+                    metadata.push((key.clone(), metadata::change(&patch)));
+                    changed.push(key);
+                }
                 Err(why) if answer.failed.len() < FAILURES_MAX => {
                     let detail = format!("{}: {}", why.field, why.detail);
                     answer.failed.push(KeyFailure { key: name, detail });
@@ -210,6 +216,7 @@ impl Coordinator {
             }
         }
         answer.changed = changed.len() as u32;
+        self.set_metadata(metadata).await?;
         for keys in changed.chunks(KEPT_AT_ONCE) {
             self.keep_all_operated(keys).await?;
         }
@@ -238,8 +245,13 @@ impl Coordinator {
             learn: patch.learn.or_none(true),
             crawl_delay_ms: patch.crawl_delay_ms.or_none(u32::MAX),
         };
+        let sets_nothing = *patch
+            == KeyPatch {
+                metadata: patch.metadata.clone(),
+                ..KeyPatch::default()
+            };
         // Numbers that set nothing still create the key.
-        if numbers != OperatorNumbers::default() || *patch == KeyPatch::default() {
+        if numbers != OperatorNumbers::default() || sets_nothing {
             let set = limiter.set_numbers(key, numbers);
             set.map_err(|why| error("key", &why.to_string()))?;
         }
@@ -441,6 +453,7 @@ fn check(patch: &KeyPatch) -> Result<Checked, wire::Error> {
     if patch.hold_ms.is_some_and(|ms| ms > wire::HOLD_MAX_MS) {
         return Err(error("hold_ms", "must be from 0 to 31,536,000,000"));
     }
+    metadata::check(patch)?;
     let limits = match &patch.limits {
         Change::Keep => Change::Keep,
         Change::TakeBack => Change::TakeBack,
@@ -546,6 +559,9 @@ fn words(patch: &KeyPatch) -> String {
         Change::Keep => {}
         Change::TakeBack => words.push("Crawl-delay taken back".to_owned()),
         Change::To(ms) => words.push(format!("Crawl-delay {} s", f64::from(ms) / 1e3)),
+    }
+    if patch.metadata != Change::Keep {
+        words.push("metadata changed".to_owned());
     }
     if let Some(ms) = patch.hold_ms {
         words.push(format!("held for {} s", ms as f64 / 1e3));

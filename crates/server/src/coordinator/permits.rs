@@ -14,6 +14,7 @@ use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::lock::SessionId;
 use politely::core::signal::Resource;
+use politely::policy::Rule;
 use politely::{Permit, Slot};
 
 use super::answers::{Answered, Answers};
@@ -45,6 +46,8 @@ pub(crate) struct Out {
     pub(crate) slots: u16,
     /// The URL that its item named. `None` for several slots, and after a restart.
     pub(crate) resource: Option<Resource>,
+    /// The rule of the policy that it was granted under. `None` after a restart.
+    pub(crate) rule: Option<Arc<Rule>>,
     /// The session that the permit ends with.
     pub(crate) session: Option<SessionId>,
 }

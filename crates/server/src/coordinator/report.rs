@@ -4,20 +4,22 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politely::core::Timestamp;
+use politely::core::gate::HoldReason;
 use politely::core::key::Key;
 use politely::core::retry::{Attempt, Next as Decided};
 use politely::core::signal::{
     BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
+use politely::policy::{AnswerRule, Rule};
 use politely::{UnitCosts, wall_clock};
-use politely_api::wire::{self, Meaning, Next, Told, ToldAnswer};
+use politely_api::wire::{self, EventKind, Meaning, Next, Told, ToldAnswer};
 
 use super::answers::Answered;
 use super::keep::Aftermath;
 use super::names::{Name, NoName, Number};
 use super::permits::Entry;
 use super::{Coordinator, Inner};
-use crate::watch::Worker;
+use crate::watch::{BLOCK_SHARE, Worker};
 
 /// The longest latency that a report may bring. Longer ones are reduced to it.
 const LATENCY_MAX: Duration = Duration::from_hours(1);
@@ -94,7 +96,8 @@ impl Coordinator {
             aftermath.gone.push(number.0);
             return Ok(answer);
         }
-        let mut report = self.classify(told)?;
+        let rule = out.rule.clone();
+        let (mut report, of_rule) = self.classify(told, rule.as_deref())?;
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
         let attempt = attempt(told)?;
@@ -109,11 +112,24 @@ impl Coordinator {
         } else {
             (permit.report(&report), None)
         };
-        let next = self.next(&attempt, &report, &key, now, directions.url_fault);
+        let mut hold_until = directions.hold_until;
+        if let Some(answer) = of_rule {
+            hold_until = hold_until.max(self.follow_answer(&key, &report, answer));
+        }
+        let of_account = rule.as_ref().and_then(|rule| rule.account_hold(&report));
+        if let Some((account, length)) = of_account {
+            // The account of a granted request is known, so there is room for it.
+            let _ = self.0.limiter.hold(account, length, HoldReason::RetryAfter);
+            aftermath.held.push(account.clone());
+        }
+        let resends = rule
+            .as_ref()
+            .is_some_and(|rule| rule.resends(&attempt.method));
+        let next = self.next(&attempt, &report, &key, now, directions.url_fault, resends);
         let answered = Answered {
             next,
             rate: directions.rate,
-            hold_until: directions.hold_until,
+            hold_until,
             url_fault: directions.url_fault,
             target_after: report.target_after.unwrap_or_default(),
         };
@@ -130,12 +146,18 @@ impl Coordinator {
         } else {
             worker.reported(report.signal);
         }
-        self.0.watch.heard(now, &key, &report, &directions);
+        let block_share = rule.as_ref().and_then(|rule| rule.block_share);
+        let block_share = block_share.unwrap_or(BLOCK_SHARE);
+        self.0
+            .watch
+            .heard(now, &key, &report, &directions, block_share);
         self.0.usage.reported(now, worker.name(), &key, &report);
         if directions.event {
             self.0.watch.event(now, &self.0.limiter, &key, &report);
         }
-        if report.signal != Signal::Ok && directions.hold_until > now || directions.event {
+        let is_held = of_rule.is_some_and(|answer| answer.hold.is_some());
+        if report.signal != Signal::Ok && directions.hold_until > now || directions.event || is_held
+        {
             aftermath.held.push(key);
         }
         Ok(answer)
@@ -171,12 +193,12 @@ impl Coordinator {
         now: Timestamp,
     ) -> Result<ToldAnswer, wire::Error> {
         worker.late();
-        let (report, attempt) = (self.classify(told)?, attempt(told)?);
+        let ((report, _), attempt) = (self.classify(told, None)?, attempt(told)?);
         let key =
             Key::custom("unknown-permits").map_err(|why| error("permit", &why.to_string()))?;
         Ok(ToldAnswer {
             permit: told.permit.clone(),
-            next: self.next(&attempt, &report, &key, now, false),
+            next: self.next(&attempt, &report, &key, now, false, false),
             late: true,
             ..ToldAnswer::default()
         })
@@ -191,10 +213,12 @@ impl Coordinator {
         key: &Key,
         now: Timestamp,
         url_fault: bool,
+        resends: bool,
     ) -> Next {
         let Inner {
             budgets, policy, ..
         } = &*self.0;
+        let attempt = &attempt.as_resent(resends, report);
         let mut next = budgets.decide(policy, attempt, report, key, now, true);
         if url_fault {
             next = next.map(|next| budgets.put_off(policy, next, attempt, report));
@@ -210,7 +234,32 @@ impl Coordinator {
         }
     }
 
-    fn classify(&self, told: &Told) -> Result<Report, wire::Error> {
+    /// Applies the hold of a rule about answers, and announces the answer. Returns the hold's end.
+    fn follow_answer(&self, key: &Key, report: &Report, answer: &AnswerRule) -> Timestamp {
+        let now = self.now();
+        if answer.notify {
+            let status = report
+                .status
+                .map_or_else(String::new, |status| status.to_string());
+            let text = format!(
+                "{status} fits the rule of line {}: {}",
+                answer.line,
+                answer.signal.as_str()
+            );
+            self.0.watch.announce(EventKind::Answer, Some(key), &text);
+        }
+        let Some(hold) = answer.hold else { return now };
+        // If there is no room for the key, there is no request of it to hold.
+        let _ = self.0.limiter.hold(key, hold, HoldReason::Operator);
+        now + hold
+    }
+
+    /// Returns the meaning of an answer, and the rule about answers that gave it.
+    fn classify<'a>(
+        &self,
+        told: &Told,
+        rule: Option<&'a Rule>,
+    ) -> Result<(Report, Option<&'a AnswerRule>), wire::Error> {
         let latency_s = told.latency_ms / 1e3;
         if latency_s.is_nan() || latency_s < 0.0 {
             return Err(error("latency_ms", "must be a number of at least 0"));
@@ -221,7 +270,7 @@ impl Coordinator {
         let resource = told.resource.as_deref().map(Resource::of);
         if let Some(meaning) = &told.meaning {
             let report = judged(told, meaning, latency);
-            return Ok(Report { resource, ..report });
+            return Ok((Report { resource, ..report }, None));
         }
         let headers;
         let outcome = match (told.status, told.error) {
@@ -242,8 +291,10 @@ impl Coordinator {
             (None, None) => return Err(error("status", "a status or an error must be told")),
         };
         let classifier = &self.0.classifier;
-        let report = classifier.classify(&outcome, wall_clock(), latency, told.bytes);
-        Ok(Report { resource, ..report })
+        let mut report = classifier.classify(&outcome, wall_clock(), latency, told.bytes);
+        report.resource = resource;
+        let answer = rule.and_then(|rule| rule.judge(&outcome, &mut report));
+        Ok((report, answer))
     }
 }
 

@@ -1,13 +1,17 @@
 //! The policy in force: an operator's rules, from a file.
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use http::Method;
 use parking_lot::{Mutex, RwLock};
+use politely::Turn;
 use politely::core::key::Key;
-use politely::policy::{POLICY_MAX, PolicyError, RuleBook, Ruling};
+use politely::policy::{FairQueue, POLICY_MAX, PolicyError, Rule, RuleBook, Ruling};
+use politely_api::wire::EventKind;
 use smallvec::SmallVec;
 use url::Url;
 
@@ -20,6 +24,10 @@ pub(super) struct Rules {
     /// Whether a policy was ever in force. Keys may then have limits of rules that are gone.
     were_any: AtomicBool,
     file: Mutex<Option<PathBuf>>,
+    /// Whether the policy was read from the file and is not in the engine yet.
+    is_unpublished: AtomicBool,
+    /// The queues of keys whose rule has shares.
+    fair: Mutex<HashMap<Key, FairQueue>>,
 }
 
 #[derive(Default)]
@@ -45,6 +53,24 @@ pub enum PolicyRefused {
     /// The coordinator has no policy file.
     #[error("the coordinator has no policy file; start it with --policy FILE")]
     NoFile,
+    /// The engine did not take the policy.
+    #[error("the engine did not take the policy: {0}")]
+    Engine(String),
+}
+
+impl Rules {
+    /// Returns the text of a policy that was read from the file and is not in the engine yet.
+    pub(super) fn unpublished(&self) -> Option<String> {
+        let is_unpublished = self.is_unpublished.load(Ordering::Acquire);
+        is_unpublished.then(|| self.now.read().text.clone())
+    }
+
+    /// Notes that `text` is in the engine.
+    pub(super) fn published(&self, text: &str) {
+        if self.now.read().text == text {
+            self.is_unpublished.store(false, Ordering::Release);
+        }
+    }
 }
 
 impl Coordinator {
@@ -65,22 +91,60 @@ impl Coordinator {
         let text = std::fs::read_to_string(file).map_err(failed)?;
         let book: RuleBook = text.parse()?;
         *self.0.rules.file.lock() = Some(file.to_owned());
-        Ok(self.put_in_force(book, text))
+        let is_new = self.0.rules.now.read().text != text;
+        let count = self.put_in_force(book, text);
+        if is_new {
+            self.0.rules.is_unpublished.store(true, Ordering::Release);
+        }
+        Ok(count)
     }
 
-    /// Writes `text` to the policy file and puts it into force. Returns the number of its rules.
+    /// Writes `text` into the engine and to the policy file, and puts it into force. Returns the
+    /// number of its rules.
     ///
     /// # Errors
-    /// The text is no policy, or the file cannot be written. The policy before stays in force.
-    pub(crate) fn replace_policy(&self, text: String) -> Result<usize, PolicyRefused> {
-        let book: RuleBook = text.parse()?;
-        let file = self.0.rules.file.lock();
-        let path = file.as_ref().ok_or(PolicyRefused::NoFile)?;
-        write(path, &text).map_err(|why| PolicyRefused::File {
-            file: path.clone(),
-            why,
-        })?;
-        Ok(self.put_in_force(book, text))
+    /// The text is no policy, or it cannot be written. The policy before stays in force.
+    pub(crate) async fn replace_policy(&self, text: String) -> Result<usize, PolicyRefused> {
+        let has_place = self.0.policy_cell.get().is_some() || self.0.rules.file.lock().is_some();
+        if !has_place {
+            return Err(PolicyRefused::NoFile);
+        }
+        let (text, book) = apart(move || {
+            let book = text.parse::<RuleBook>()?;
+            Ok((text, book))
+        })
+        .await?;
+        self.publish_policy(&text).await?;
+        self.keep_and_follow(book, text).await
+    }
+
+    /// Puts the policy of another coordinator into force, and writes it to the policy file.
+    pub(super) async fn follow_policy(&self, text: String) -> Result<(), PolicyRefused> {
+        let (text, book) = apart(move || {
+            let book = text.parse::<RuleBook>()?;
+            Ok((text, book))
+        })
+        .await?;
+        self.keep_and_follow(book, text).await?;
+        let text = "the policy was changed by another coordinator";
+        self.0.watch.announce(EventKind::Config, None, text);
+        Ok(())
+    }
+
+    async fn keep_and_follow(&self, book: RuleBook, text: String) -> Result<usize, PolicyRefused> {
+        let coordinator = self.clone();
+        apart(move || {
+            let file = coordinator.0.rules.file.lock();
+            if let Some(path) = file.as_ref() {
+                write(path, &text).map_err(|why| PolicyRefused::File {
+                    file: path.clone(),
+                    why,
+                })?;
+            }
+            drop(file);
+            Ok(coordinator.put_in_force(book, text))
+        })
+        .await
     }
 
     /// Returns the text of the policy in force.
@@ -95,31 +159,110 @@ impl Coordinator {
         count
     }
 
-    /// Gives each key the limits of its rule, and adds the keys of accounts. `url` is the URL of
-    /// the request, if it names one.
-    pub(super) fn apply_rules(&self, url: Option<&Url>, keys: &mut SmallVec<[Key; 1]>) {
+    /// Lets each key follow its rule, and adds the keys of accounts. Returns the rule of the first
+    /// key. `url` is the URL of the request, if it names one.
+    pub(super) fn apply_rules(
+        &self,
+        url: Option<&Url>,
+        keys: &mut SmallVec<[Key; 1]>,
+    ) -> Option<Arc<Rule>> {
         if !self.0.rules.were_any.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
         let policy = Arc::clone(&self.0.rules.now.read());
         let mut accounts: SmallVec<[Key; 1]> = SmallVec::new();
+        let mut first = None;
         for (i, key) in keys.iter().enumerate() {
             let ruling = match url.filter(|_| i == 0) {
                 Some(url) => policy.book.of_url(url, key),
                 None => policy.book.of_key(key),
             };
             // If there is no room for the key, the request for a permit fails with that error.
-            let own = ruling.and_then(Ruling::own_limits);
-            let _ = self.0.limiter.follow_rule(key, own);
-            if let Some((account, limits)) = ruling.and_then(Ruling::account) {
-                let _ = self.0.limiter.follow_rule(account, Some(limits));
+            let _ = self.0.limiter.follow_rule(key, ruling.map(Ruling::own));
+            if let Some((account, rule)) = ruling.and_then(Ruling::account) {
+                let _ = self.0.limiter.follow_rule(account, Some(rule));
                 if !keys.contains(account) && !accounts.contains(account) {
                     accounts.push(account.clone());
                 }
             }
+            if i == 0 {
+                first = ruling.map(|ruling| Arc::clone(ruling.rule));
+            }
         }
         keys.extend(accounts);
+        first
     }
+
+    /// Returns the place of a request in the queue of its rule's shares.
+    pub(super) fn enter_share(
+        &self,
+        rule: &Rule,
+        keys: &[Key],
+        consumer: &str,
+        cost: u16,
+    ) -> Option<Share> {
+        if rule.share.is_empty() {
+            return None;
+        }
+        let key = rule.account.as_ref().or_else(|| keys.first())?.clone();
+        let (group, weight) = rule.share.group_of(consumer);
+        let mut fair = self.0.rules.fair.lock();
+        if fair.len() >= FAIR_MAX && !fair.contains_key(&key) {
+            fair.clear();
+        }
+        let new = || FairQueue::new(self.now().as_micros());
+        let queue = fair.entry(key.clone()).or_insert_with(new);
+        let tag = queue.enter(group, weight, cost);
+        Some(Share {
+            key,
+            group: group.to_owned(),
+            weight,
+            cost,
+            turn: Turn::from_micros(tag),
+        })
+    }
+
+    /// Notes that a request with a share was granted.
+    pub(super) fn share_left(&self, share: &Share) {
+        if let Some(queue) = self.0.rules.fair.lock().get_mut(&share.key) {
+            queue.left(share.turn.as_micros());
+        }
+    }
+
+    /// Gives back the share of a request that was not granted and keeps no place.
+    pub(super) fn share_unused(&self, share: &Share) {
+        if let Some(queue) = self.0.rules.fair.lock().get_mut(&share.key) {
+            queue.give_back(&share.group, share.weight, share.cost);
+        }
+    }
+}
+
+/// The most keys whose shares are counted. Beyond it, all of them begin anew.
+const FAIR_MAX: usize = 1 << 16;
+
+/// The place of a request among the groups of its rule.
+pub(super) struct Share {
+    key: Key,
+    group: String,
+    weight: u32,
+    cost: u16,
+    pub(super) turn: Turn,
+}
+
+/// Returns a method, or GET if the request names none.
+pub(super) fn method_of(name: Option<&str>) -> Option<Method> {
+    match name {
+        None => Some(Method::GET),
+        Some(name) => Method::from_bytes(name.as_bytes()).ok(),
+    }
+}
+
+/// Runs `work` where it delays no call: a policy of 100,000 rules takes a moment.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PolicyRefused> + Send + 'static,
+) -> Result<T, PolicyRefused> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(PolicyRefused::Engine("its task was cancelled".to_owned())))
 }
 
 /// Replaces the file at `path` as a whole, so that a crash leaves the old text or the new one.

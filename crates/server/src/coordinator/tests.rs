@@ -18,6 +18,7 @@ mod budgets;
 mod crawl_delay;
 mod durable;
 mod given_up;
+mod rules;
 #[expect(
     clippy::float_cmp,
     reason = "numbers that are set are in force to the bit"

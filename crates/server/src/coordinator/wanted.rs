@@ -1,6 +1,7 @@
 //! The validation of acquire requests.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::Timestamp;
@@ -8,6 +9,7 @@ use politely::core::gate::HoldReason;
 use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
 use politely::core::signal::Resource;
+use politely::policy::Rule;
 use politely::{Ask, CrawlDelay, Reason, Refusal, Turn, UnitCosts};
 use politely_api::wire::{self, Cost, Item};
 use smallvec::SmallVec;
@@ -17,6 +19,7 @@ use super::Coordinator;
 use super::names::Number;
 use super::permits::Entry;
 use super::report::error;
+use super::rules::{Share, method_of};
 use super::wishes::{Claim, Known, Wishes};
 use crate::watch::Worker;
 
@@ -30,6 +33,10 @@ pub(super) struct Wanted<'a> {
     pub(super) item: u32,
     pub(super) keys: SmallVec<[Key; 1]>,
     pub(super) ask: Ask,
+    /// The rule of the policy for its first key.
+    pub(super) rule: Option<Arc<Rule>>,
+    /// Its place among the groups of its rule, if the rule has shares and this call made the place.
+    pub(super) share: Option<Share>,
     /// The URL that the item names.
     pub(super) resource: Option<Resource>,
     /// Its arrival, which is its place in the queue. `None` if it is assigned when the item starts
@@ -63,8 +70,8 @@ impl Coordinator {
         asked: &Item,
         wait: Duration,
     ) -> Result<Wanted<'_>, Quick> {
-        let keys = self.keys_of(asked)?;
-        let (cost, units) = costs(&asked.cost)?;
+        let (keys, rule) = self.keys_of(asked)?;
+        let (cost, units) = costs(asked, rule.as_deref())?;
         check(
             asked.slots >= 1 && asked.slots <= wire::SLOTS_MAX,
             "slots",
@@ -76,6 +83,7 @@ impl Coordinator {
             cost,
             units,
             bytes: asked.bytes,
+            crawl_delay,
             ..Ask::default()
         };
         for key in &keys {
@@ -99,12 +107,18 @@ impl Coordinator {
         let ahead = patience
             .saturating_sub(wait)
             .min(Duration::from_millis(u64::from(wire::AHEAD_MAX_MS)));
-        let placed = || {
+        let mut share = None;
+        let mut placed = || {
             let earlier = PRIORITY_STEP * u32::from(asked.priority);
-            self.0.limiter.turn().earlier(earlier)
+            let rule = rule.as_deref();
+            share = rule.and_then(|rule| self.enter_share(rule, &keys, worker.client(), cost));
+            let turn = share.as_ref().map(|share| share.turn);
+            let turn = turn.unwrap_or_else(|| self.0.limiter.turn());
+            turn.earlier(earlier)
         };
+        let has_share = rule.as_ref().is_some_and(|rule| !rule.share.is_empty());
         let (claim, turn) = match &asked.id {
-            None => (None, (asked.priority > 0).then(placed)),
+            None => (None, (asked.priority > 0 || has_share).then(placed)),
             Some(id) => {
                 check(
                     !id.is_empty() && id.chars().count() <= wire::NAME_MAX,
@@ -113,7 +127,7 @@ impl Coordinator {
                 )?;
                 let wish = Wishes::hash(worker.name(), id);
                 let print = fingerprint(asked, &keys);
-                match self.0.wishes.ask(wish, print, self.now(), placed) {
+                match self.0.wishes.ask(wish, print, self.now(), &mut placed) {
                     Known::Wanted(claim, turn) => (Some(claim), Some(turn)),
                     Known::AskedTwice => return Err(Quick::AskedTwice),
                     Known::Granted(number) if self.is_of(number, &keys[0]) => {
@@ -138,12 +152,10 @@ impl Coordinator {
                     asked.slots
                 },
                 horizon: ahead,
-                cost,
-                bytes: asked.bytes,
-                units,
-                crawl_delay,
-                ..Ask::default()
+                ..ask
             },
+            rule,
+            share,
             resource: asked.url.as_deref().map(Resource::of),
             turn,
             claim,
@@ -177,7 +189,7 @@ impl Coordinator {
     /// Returns the permit that an earlier answer granted for `asked`.
     pub(super) fn granted_before(&self, worker: &Worker, asked: &Item) -> Option<Number> {
         let id = asked.id.as_ref()?;
-        let keys = self.keys_of(asked).ok()?;
+        let (keys, _) = self.keys_of(asked).ok()?;
         let print = fingerprint(asked, &keys);
         let number = self
             .0
@@ -186,7 +198,17 @@ impl Coordinator {
         self.is_of(number, &keys[0]).then_some(number)
     }
 
-    fn keys_of(&self, asked: &Item) -> Result<SmallVec<[Key; 1]>, Quick> {
+    /// Returns the name of the first key of `asked`, for a span.
+    pub(crate) fn key_name(&self, asked: &Item) -> Option<String> {
+        let of_url = |url: &String| {
+            let key = self.0.key.key(&Url::parse(url).ok()?, None, None);
+            Some(key.ok()?.as_str().to_owned())
+        };
+        (asked.key.clone()).or_else(|| asked.url.as_ref().and_then(of_url))
+    }
+
+    /// Returns the keys of an item, and the rule of the policy for the first one.
+    fn keys_of(&self, asked: &Item) -> Result<(SmallVec<[Key; 1]>, Option<Arc<Rule>>), Quick> {
         let mut named = None;
         let first = match (&asked.url, &asked.key) {
             (Some(url), None) => {
@@ -204,8 +226,8 @@ impl Coordinator {
         for also in &asked.also {
             keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
         }
-        self.apply_rules(named.as_ref(), &mut keys);
-        Ok(keys)
+        let rule = self.apply_rules(named.as_ref(), &mut keys);
+        Ok((keys, rule))
     }
 }
 
@@ -249,8 +271,10 @@ fn check(holds: bool, field: &str, rule: &str) -> Result<(), Quick> {
     }
 }
 
-/// Returns the tokens of the rate and the amounts of named units.
-fn costs(cost: &Cost) -> Result<(u16, UnitCosts), Quick> {
+/// Returns the tokens of the rate and the amounts of named units: those of the item, or else those
+/// of its rule.
+fn costs(asked: &Item, rule: Option<&Rule>) -> Result<(u16, UnitCosts), Quick> {
+    let cost = &asked.cost;
     let requests = cost.requests().filter(|cost| (1..=1_000).contains(cost));
     let requests = requests.ok_or_else(|| match cost {
         Cost::Tokens(_) => error("cost", "must be from 1 to 1,000"),
@@ -259,11 +283,17 @@ fn costs(cost: &Cost) -> Result<(u16, UnitCosts), Quick> {
     if cost.units().any(|(name, _)| name == "bytes") {
         return Err(error("cost.bytes", "give bytes in the field `bytes`").into());
     }
-    let units = UnitCosts::new(cost.units());
-    Ok((
-        requests,
-        units.map_err(|why| error("cost", &why.to_string()))?,
-    ))
+    let units = UnitCosts::new(cost.units()).map_err(|why| error("cost", &why.to_string()))?;
+    let method = method_of(asked.method.as_deref());
+    let method = method.ok_or_else(|| error("method", "is not a method"))?;
+    let Some(rule) = rule.filter(|rule| !rule.costs.is_empty()) else {
+        return Ok((requests, units));
+    };
+    let requests = match cost {
+        Cost::Tokens(1) => rule.costs.requests(&method).unwrap_or(requests),
+        _ => requests,
+    };
+    Ok((requests, units.or(&rule.costs.units(&method))))
 }
 
 /// Returns the Crawl-delay that the worker read in robots.txt.

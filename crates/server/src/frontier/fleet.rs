@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use politely::core::key::KeyKind;
 use politely_api::wire::{
     DoneAnswer, DoneUnit, Error, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner,
@@ -36,6 +37,8 @@ use crate::watch::Worker;
 const LOOK_MAX: Duration = Duration::from_millis(500);
 /// The most domains that one look offers to the limiter.
 const OFFERS_MAX: usize = 64;
+/// The interval in seconds at which the numbers of all crawls are read, for metrics that are sent.
+const SEEN_EVERY: u64 = 10;
 /// The keys of each server that are compared with the schedule every second.
 const MENDED: usize = 1_000;
 
@@ -48,6 +51,8 @@ struct Inner {
     /// How the domain of a page follows from its URL.
     kind: KeyKind,
     owners: Owners,
+    /// The numbers of all crawls when they were last read.
+    seen: Mutex<FrontierCrawls>,
     /// Wakes calls that wait for a unit.
     changed: Notify,
     coordinator: Coordinator,
@@ -77,6 +82,7 @@ impl FleetFrontier {
             frontier,
             kind,
             owners: Owners::default(),
+            seen: Mutex::default(),
             changed: Notify::new(),
             coordinator: coordinator.clone(),
         })))
@@ -371,10 +377,16 @@ impl FleetFrontier {
         let crawls = crawls
             .iter()
             .map(|(name, counts, is_paused)| body(name, *counts, *is_paused));
-        Ok(FrontierCrawls {
+        let crawls = FrontierCrawls {
             crawls: crawls.collect(),
             units,
-        })
+        };
+        self.0.seen.lock().clone_from(&crawls);
+        Ok(crawls)
+    }
+
+    pub(super) fn seen_crawls(&self) -> FrontierCrawls {
+        self.0.seen.lock().clone()
     }
 
     pub(super) async fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
@@ -439,7 +451,10 @@ impl FleetFrontier {
 
     /// Repairs the schedule and forgets units that ended, until it is dropped.
     pub(super) async fn tend(self) {
-        loop {
+        for second in 0_u64.. {
+            if second.is_multiple_of(SEEN_EVERY) {
+                let _ = self.crawls().await;
+            }
             tokio::time::sleep(TEND_EVERY).await;
             let now = self.now().at;
             self.0.owners.retain(|_, owner| owner.ends > now);

@@ -46,8 +46,8 @@ use crate::coordinator::Coordinator;
 
 /// The memory for blocks that were read from disk, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
-/// The interval between two searches for expired units and deleted rows, and between two attempts to
-/// open a storage that failed.
+/// The interval between two searches for expired units and deleted rows, and between two attempts
+/// to open a storage that failed.
 const TEND_EVERY: Duration = Duration::from_secs(1);
 /// The most rows that one search deletes.
 const SWEPT_MAX: usize = 10_000;

@@ -173,6 +173,14 @@ impl FrontierService {
         }
     }
 
+    /// Returns the numbers of all crawls at once. Those of a shared frontier are some seconds old.
+    pub(crate) fn seen_crawls(&self) -> FrontierCrawls {
+        match &self.0 {
+            Kind::Embedded(frontier) => frontier.crawls(),
+            Kind::Fleet(frontier) => frontier.seen_crawls(),
+        }
+    }
+
     /// Returns the numbers of one crawl.
     pub(crate) async fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
         match &self.0 {

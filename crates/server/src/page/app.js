@@ -1,6 +1,7 @@
 // The dashboard's entry: it selects the page and connects the keyboard. Each page is one file,
 // without a framework and without a build step.
 
+import { audit } from "./audit.js";
 import { crawls } from "./crawls.js";
 import { el } from "./dom.js";
 import { events, listen } from "./events.js";
@@ -12,7 +13,7 @@ import { settings } from "./settings.js";
 import { workers } from "./workers.js";
 
 const main = document.getElementById("main");
-const PAGES = { keys, workers, crawls, events, settings };
+const PAGES = { keys, workers, crawls, events, audit, settings };
 let shown = null;
 
 /** Parses the address, such as `#/key/NAME`, `#/workers` or `#/?q=text`. */

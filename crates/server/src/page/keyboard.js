@@ -1,7 +1,14 @@
 // Keyboard shortcuts. A page handles its own keys in `press(key)`, which returns true if it used
 // the key.
 
-const PAGES = { 1: "#/", 2: "#/workers", 3: "#/crawls", 4: "#/events", 5: "#/settings" };
+const PAGES = {
+  1: "#/",
+  2: "#/workers",
+  3: "#/crawls",
+  4: "#/events",
+  5: "#/audit",
+  6: "#/settings",
+};
 const help = document.getElementById("keyboard");
 
 function typing(element) {

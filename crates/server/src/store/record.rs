@@ -74,17 +74,17 @@ pub(crate) fn granted(bytes: &mut Vec<u8>, granted: &Granted<'_>) -> io::Result<
 
 /// Appends the end of a permit to `bytes`.
 pub(crate) fn gone(bytes: &mut Vec<u8>, permit: u64) {
-    seal(bytes, GONE, &permit).expect("eleven bytes fit");
+    seal(bytes, GONE, &permit).expect("a number of at most ten bytes fits a record");
 }
 
 /// Appends the mark after the live permits of the previous file to `bytes`.
 pub(crate) fn carried(bytes: &mut Vec<u8>) {
-    seal(bytes, CARRIED, &()).expect("one byte fits");
+    seal(bytes, CARRIED, &()).expect("one byte fits a record");
 }
 
 /// Appends the number of the database's transactions to `bytes`.
 pub(crate) fn committed(bytes: &mut Vec<u8>, commits: u64) {
-    seal(bytes, COMMITTED, &commits).expect("eleven bytes fit");
+    seal(bytes, COMMITTED, &commits).expect("a number of at most ten bytes fits a record");
 }
 
 /// Returns the place of the first whole record in `bytes`.

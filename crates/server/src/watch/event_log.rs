@@ -1,4 +1,7 @@
 //! The latest events, with numbers, so that a reader can continue where it stopped.
+//!
+//! The events of a coordinator alone are numbered here. In a fleet they come from the fleet's log
+//! with their numbers, so a reader may continue at any coordinator.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -11,13 +14,23 @@ use tokio::sync::watch;
 /// The number of events that are kept. A reader that lags by more loses some.
 const KEPT: usize = 16_384;
 
-/// The latest events of this run of the coordinator.
+/// The latest events.
 pub(crate) struct EventLog {
-    /// The number of this run, which differs between runs and between coordinators.
-    run: u32,
     kept: Mutex<VecDeque<Arc<Event>>>,
+    /// The end of the log. It changes under the lock of `kept`, so that it belongs to those events.
+    end: watch::Sender<End>,
+}
+
+/// The end of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    /// The number of this run, which differs between runs of a coordinator alone, and between
+    /// fleets.
+    run: u32,
     /// The number of events so far. Event number n is the n-th, counted from 1.
-    count: watch::Sender<u64>,
+    count: u64,
+    /// The number of events when this coordinator joined the run.
+    joined: u64,
 }
 
 /// The reason why a reader cannot continue.
@@ -34,9 +47,10 @@ pub(crate) enum NotKept {
 /// The place of a reader in the log.
 pub(crate) struct Cursor {
     log: Arc<EventLog>,
+    run: u32,
     /// The number of the last event that was read.
     last: u64,
-    count: watch::Receiver<u64>,
+    end: watch::Receiver<End>,
 }
 
 /// The next event of a reader.
@@ -49,31 +63,78 @@ pub(crate) enum Next {
 
 impl Default for EventLog {
     fn default() -> Self {
+        let run = RandomState::new().hash_one(std::process::id()) as u32;
         Self {
-            run: RandomState::new().hash_one(std::process::id()) as u32,
             kept: Mutex::default(),
-            count: watch::Sender::new(0),
+            end: watch::Sender::new(End {
+                run,
+                count: 0,
+                joined: 0,
+            }),
         }
     }
 }
 
 impl EventLog {
+    /// Adds an event of this coordinator, which is not part of a fleet.
     pub(crate) fn push(&self, event: Event) {
         let mut kept = self.kept.lock();
-        if kept.len() >= KEPT {
-            kept.pop_front();
+        let end = *self.end.borrow();
+        self.add(&mut kept, end, std::iter::once(event));
+    }
+
+    /// Adds events of the run `run`, in which `before` events came before them.
+    pub(crate) fn append(&self, run: u32, before: u64, events: Vec<Event>) {
+        let mut kept = self.kept.lock();
+        let mut end = *self.end.borrow();
+        if run != end.run {
+            end = End {
+                run,
+                count: before,
+                joined: before,
+            };
+            kept.clear();
+        } else if before > end.count {
+            // The events between were lost.
+            end.count = before;
+            kept.clear();
         }
-        kept.push_back(Arc::new(event));
-        // The number changes under the lock, so that it belongs to the events that are kept.
-        self.count.send_modify(|count| *count += 1);
+        let known = end.count.saturating_sub(before) as usize;
+        self.add(&mut kept, end, events.into_iter().skip(known));
+    }
+
+    fn add(
+        &self,
+        kept: &mut VecDeque<Arc<Event>>,
+        mut end: End,
+        events: impl Iterator<Item = Event>,
+    ) {
+        for event in events {
+            if kept.len() >= KEPT {
+                kept.pop_front();
+            }
+            kept.push_back(Arc::new(event));
+            end.count += 1;
+        }
+        self.end.send_replace(end);
+    }
+
+    /// Lets readers that connected before now read only what comes after now.
+    pub(crate) fn join_here(&self) {
+        let _kept = self.kept.lock();
+        self.end.send_modify(|end| end.joined = end.count);
     }
 
     /// Returns a reader of the events from now on.
     pub(crate) fn from_now(self: &Arc<Self>) -> Cursor {
-        let count = self.count.subscribe();
-        let last = *count.borrow();
-        let log = Arc::clone(self);
-        Cursor { log, last, count }
+        let end = self.end.subscribe();
+        let End { run, count, .. } = *end.borrow();
+        Cursor {
+            log: Arc::clone(self),
+            run,
+            last: count,
+            end,
+        }
     }
 
     /// Returns a reader of the events after the one with this id.
@@ -85,11 +146,11 @@ impl EventLog {
         let run = u32::from_str_radix(run, 16).map_err(|_| NotKept::NoId)?;
         let last: u64 = last.parse().map_err(|_| NotKept::NoId)?;
         let cursor = self.from_now();
-        if run != self.run || last > cursor.last {
+        if run != cursor.run || last > cursor.last {
             return Err(NotKept::OtherRun);
         }
         let kept = self.kept.lock();
-        if last + (kept.len() as u64) < *self.count.borrow() {
+        if last + (kept.len() as u64) < self.end.borrow().count {
             return Err(NotKept::TooOld);
         }
         drop(kept);
@@ -102,16 +163,29 @@ impl Cursor {
     ///
     /// Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Next> {
-        self.count.wait_for(|count| *count > self.last).await.ok()?;
+        let has_more = |end: &End| end.run != self.run || end.count > self.last;
+        let now = *self.end.wait_for(has_more).await.ok()?;
+        if now.run != self.run {
+            let had_read = self.last > 0;
+            (self.run, self.last) = (now.run, now.joined);
+            // A reader that came before the coordinator joined its fleet has missed nothing. The
+            // number of events of a run that the fleet has lost is not known.
+            if had_read {
+                return Some(Next::Missed(0));
+            }
+            let joined = self.last;
+            self.end.wait_for(|end| end.count > joined).await.ok()?;
+        }
         let kept = self.log.kept.lock();
-        let first = *self.log.count.borrow() - kept.len() as u64;
+        let end = *self.log.end.borrow();
+        let first = end.count - kept.len() as u64;
         if let Some(missed) = first.checked_sub(self.last).filter(|missed| *missed > 0) {
             self.last = first;
             return Some(Next::Missed(missed));
         }
         let event = kept.get((self.last - first) as usize)?;
         self.last += 1;
-        let id = format!("{:x}-{}", self.log.run, self.last);
+        let id = format!("{:x}-{}", self.run, self.last);
         Some(Next::Event(id, Arc::clone(event)))
     }
 }
@@ -130,6 +204,10 @@ mod tests {
             rate: None,
             hold_ms: None,
         }
+    }
+
+    fn run(log: &EventLog) -> u32 {
+        log.end.borrow().run
     }
 
     async fn read(cursor: &mut Cursor) -> (String, String) {
@@ -161,7 +239,7 @@ mod tests {
         let log = Arc::new(EventLog::default());
         let mut slow = log.from_now();
         log.push(event("first"));
-        let (id, _) = read(&mut log.after(&format!("{:x}-0", log.run)).ok().unwrap()).await;
+        let (id, _) = read(&mut log.after(&format!("{:x}-0", run(&log))).ok().unwrap()).await;
         for _ in 0..KEPT {
             log.push(event("more"));
         }
@@ -170,11 +248,11 @@ mod tests {
         let refused = |id: &str| log.after(id).err();
         assert_eq!(refused(&id), Some(NotKept::TooOld));
         assert_eq!(
-            refused(&format!("{:x}-1", log.run ^ 1)),
+            refused(&format!("{:x}-1", run(&log) ^ 1)),
             Some(NotKept::OtherRun)
         );
         assert_eq!(
-            refused(&format!("{:x}-99999", log.run)),
+            refused(&format!("{:x}-99999", run(&log))),
             Some(NotKept::OtherRun)
         );
         for id in ["", "1", "x-1", "1-x"] {
@@ -182,5 +260,22 @@ mod tests {
         }
         assert_eq!(read(&mut slow).await.1, "missed 2");
         assert_eq!(read(&mut slow).await.1, "more");
+    }
+
+    #[tokio::test]
+    async fn the_events_of_a_fleet_keep_their_numbers() {
+        let log = Arc::new(EventLog::default());
+        let mut early = log.from_now();
+        log.append(7, 40, vec![event("old")]);
+        log.join_here();
+        log.append(7, 40, vec![event("old"), event("a")]);
+        assert_eq!(read(&mut early).await, ("7-42".to_owned(), "a".to_owned()));
+        // Two events were lost, and a reader is told so.
+        log.append(7, 44, vec![event("b")]);
+        assert_eq!(read(&mut early).await.1, "missed 2");
+        assert_eq!(read(&mut early).await, ("7-45".to_owned(), "b".to_owned()));
+        let mut later = log.after("7-44").ok().unwrap();
+        assert_eq!(read(&mut later).await.1, "b");
+        assert_eq!(log.after("7-42").err(), Some(NotKept::TooOld));
     }
 }

@@ -1,7 +1,7 @@
 //! Histograms with fixed buckets. The exporter's own histograms keep every sample until the next
 //! scrape.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use metrics_exporter_prometheus::PrometheusRecorder;
 use parking_lot::Mutex;
 
 /// Upper bounds of the buckets, in seconds.
-const BOUNDS: [f64; 16] = [
+pub(super) const BOUNDS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 ];
 
@@ -46,6 +46,8 @@ pub(super) struct Histograms {
     series: Arc<Mutex<BTreeMap<Series, Arc<Buckets>>>>,
     /// The text for each name.
     help: Arc<Mutex<BTreeMap<String, String>>>,
+    /// Histograms of a collector that get the samples as well.
+    sent: Arc<HashMap<&'static str, Histogram>>,
 }
 
 impl Histograms {
@@ -56,6 +58,11 @@ impl Histograms {
             .collect();
         let name = (key.name().to_owned(), labels.join(","));
         Arc::clone(self.series.lock().entry(name).or_default())
+    }
+
+    /// Also passes the samples to these histograms.
+    pub(super) fn send_to(&mut self, sent: HashMap<&'static str, Histogram>) {
+        self.sent = Arc::new(sent);
     }
 
     /// Creates the histogram `name` without labels, so that it is rendered before the first sample.
@@ -97,6 +104,16 @@ impl Histograms {
     }
 }
 
+/// Buckets whose samples are sent too.
+struct Both(Arc<Buckets>, Histogram);
+
+impl HistogramFn for Both {
+    fn record(&self, value: f64) {
+        self.0.record(value);
+        self.1.record(value);
+    }
+}
+
 /// Forwards counters and gauges to the exporter, and keeps histograms itself.
 pub(super) struct Split {
     pub(super) exporter: PrometheusRecorder,
@@ -129,7 +146,11 @@ impl Recorder for Split {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.histograms.get(key))
+        let buckets = self.histograms.get(key);
+        match self.histograms.sent.get(key.name()) {
+            Some(sent) => Histogram::from_arc(Arc::new(Both(buckets, sent.clone()))),
+            None => Histogram::from_arc(buckets),
+        }
     }
 }
 

@@ -11,11 +11,13 @@ use metrics::{KeyName, Recorder, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use politely::core::key::Key;
 use politely_api::wire::FrontierCrawls;
+use politely_otlp::Collector;
 
-use super::histogram::{Histograms, Split};
+use super::histogram::{BOUNDS, Histograms, Split};
 use super::process;
 use super::table::STATES;
 use crate::coordinator::Coordinator;
+use crate::frontier::FrontierService;
 
 /// The number of keys in each ranking of `/metrics`.
 const TOP: usize = 10;
@@ -176,10 +178,15 @@ const HISTOGRAM_HELP: [(&str, &str); 2] = [
 ];
 
 /// Installs the metrics recorder of this process. Does nothing if the process has a recorder
-/// already.
-pub(crate) fn install() {
+/// already. The samples of histograms go to `collector` too.
+pub(crate) fn install(collector: Option<&Collector>) {
     RECORDER.get_or_init(|| {
-        let histograms = Histograms::default();
+        let mut histograms = Histograms::default();
+        if let Some(collector) = collector {
+            let sent =
+                HISTOGRAM_HELP.map(|(name, help)| (name, collector.histogram(name, help, &BOUNDS)));
+            histograms.send_to(sent.into());
+        }
         let split = Split {
             exporter: PrometheusBuilder::new().build_recorder(),
             histograms: histograms.clone(),
@@ -191,6 +198,21 @@ pub(crate) fn install() {
         histograms.declare("politely_wait_seconds");
         ::metrics::counter!("politely_login_failures_total").increment(0);
         Some((handle, histograms))
+    });
+}
+
+/// Sends the numbers of each scrape to `collector`, apart from histograms, which [`install`] sends.
+pub(crate) fn export(
+    collector: &Collector,
+    coordinator: Coordinator,
+    frontier: Option<FrontierService>,
+    commit: &'static str,
+) {
+    collector.observe(&HELP, move || {
+        emit(&coordinator, commit);
+        if let Some(frontier) = &frontier {
+            emit_frontier(frontier.seen_crawls());
+        }
     });
 }
 

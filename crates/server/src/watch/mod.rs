@@ -2,6 +2,7 @@
 //!
 //! Nothing here influences permits, and all of it is bounded in memory.
 
+mod answers;
 mod attention;
 mod event_log;
 mod histogram;
@@ -14,7 +15,7 @@ mod table;
 mod workers;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,9 +27,11 @@ use politely_api::wire::{
     Decision, Event, EventKind, KeyPage, KeyState, KeysPattern, KeysQuery, Point,
 };
 
+use answers::Answers;
+pub(crate) use answers::BLOCK_SHARE;
 use event_log::EventLog;
 pub(crate) use event_log::{Next, NotKept};
-pub(crate) use metrics::{install, scrape};
+pub(crate) use metrics::{export, install, scrape};
 use outcomes::Outcomes;
 use past::Pasts;
 pub(crate) use past::STEP;
@@ -38,6 +41,8 @@ use table::{Table, TableMetrics};
 pub(crate) use workers::{SEPARATOR, Worker, Workers};
 
 use crate::coordinator::ms_up;
+use crate::fleet_log::Outbox;
+use crate::webhook::Webhooks;
 
 /// The window over which rates are measured.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -48,7 +53,11 @@ pub(crate) struct Watch {
     table: Table,
     pasts: Pasts,
     outcomes: Outcomes,
+    pub(crate) answers: Answers,
     events: Arc<EventLog>,
+    /// Where events go in a fleet, whose log numbers them.
+    outbox: OnceLock<Arc<Outbox>>,
+    webhooks: OnceLock<Webhooks>,
     /// Times with the permits and refusals until then, for about one window.
     totals: Mutex<VecDeque<(Timestamp, u64, u64)>>,
 }
@@ -61,7 +70,10 @@ impl Watch {
             table: Table::default(),
             pasts: Pasts::default(),
             outcomes: Outcomes::default(),
+            answers: Answers::default(),
             events: Arc::default(),
+            outbox: OnceLock::new(),
+            webhooks: OnceLock::new(),
             totals: Mutex::default(),
         }
     }
@@ -75,16 +87,21 @@ impl Watch {
         self.pasts.granted(now, key, slots);
     }
 
-    /// Records a report in the key's history, and announces a changed rate.
+    /// Records a report in the key's history, and announces a changed rate, or a share of blocks
+    /// above `block_share`.
     pub(crate) fn heard(
         &self,
         now: Timestamp,
         key: &Key,
         report: &Report,
         directions: &Directions,
+        block_share: f64,
     ) {
         if !directions.late {
             self.outcomes.count(report);
+            if let Some(text) = self.answers.add(now, key, report, block_share) {
+                self.announce(EventKind::Blocks, Some(key), &text);
+            }
         }
         if let Some((from, to)) = self.pasts.heard(now, key, report, directions) {
             let text = format!("{from:.2}/s -> {to:.2}/s");
@@ -221,7 +238,23 @@ impl Watch {
         (per_s(first.1, last.1), per_s(first.2, last.2))
     }
 
+    /// Sends events to the log of a fleet from now on.
+    pub(crate) fn share_events(&self, outbox: Arc<Outbox>) {
+        let _ = self.outbox.set(outbox);
+    }
+
+    /// Sends events to webhooks from now on.
+    pub(crate) fn set_webhooks(&self, webhooks: Webhooks) {
+        let _ = self.webhooks.set(webhooks);
+    }
+
     fn tell(&self, event: Event) {
-        self.events.push(event);
+        if let Some(webhooks) = self.webhooks.get() {
+            webhooks.put(&event);
+        }
+        match self.outbox.get() {
+            Some(outbox) => outbox.put_event(event),
+            None => self.events.push(event),
+        }
     }
 }

@@ -240,7 +240,9 @@ impl Past {
                 self.steps.push_back(past);
             }
         }
-        self.step.as_mut().expect("it has just begun, or before")
+        self.step
+            .as_mut()
+            .expect("a step was begun above if there was none")
     }
 
     /// Returns the grants of the step before the one that contains `now`.

@@ -116,6 +116,7 @@ async fn other_machines_need_a_token_and_a_token_is_a_secret() {
                 frontier: None,
                 grpc: None,
                 commit: "unknown",
+                collector: None,
             },
         )
     };
@@ -147,6 +148,7 @@ async fn a_certificate_that_cannot_be_used_is_named() {
         frontier: None,
         grpc: None,
         commit: "unknown",
+        collector: None,
     };
     let wrong = Server::bind(coordinator, options)
         .await

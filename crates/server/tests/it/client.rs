@@ -43,6 +43,7 @@ pub(crate) async fn start_with(
         frontier,
         grpc: None,
         commit: "unknown",
+        collector: None,
     };
     let server = Server::bind(coordinator.clone(), options).await.unwrap();
     let server = server.caps(caps);

@@ -19,6 +19,7 @@ async fn operators_numbers_holds_and_the_configuration_outlive_a_restart() {
             frontier: None,
             grpc: None,
             commit: "unknown",
+            collector: None,
         };
         let server = Server::bind(coordinator.clone(), options).await.unwrap();
         let at = |path: &str| format!("http://{}{path}", server.address());

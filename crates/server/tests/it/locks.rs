@@ -406,7 +406,7 @@ async fn the_audit_sums_what_workers_did_and_survives_a_restart() {
     }
     served.end().await;
     let served = start(coordinator(), None, Caps::default()).await;
-    let audit = served.get("/api/v1/audit?by=key&step_h=720").await;
+    let audit = served.get("/api/v1/audit?by=key&step=30d").await;
     let rows = audit["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "{audit}");
     let row = &rows[0];
@@ -415,11 +415,9 @@ async fn the_audit_sums_what_workers_did_and_survives_a_restart() {
         (&json!("one.example"), &json!(1))
     );
     assert_eq!((&row["ok"], &row["bytes"]), (&json!(1), &json!(700)));
-    let one = served
-        .get("/api/v1/audit?by=worker&name=b&step_h=720")
-        .await;
+    let one = served.get("/api/v1/audit?by=worker&name=b&step=720h").await;
     assert_eq!(one["rows"].as_array().unwrap().len(), 1, "{one}");
-    let path = "/api/v1/audit?step_h=0";
+    let path = "/api/v1/audit?step=0h";
     assert_eq!(served.call(Method::GET, path, "").await.0, 400);
     served.end().await;
 }

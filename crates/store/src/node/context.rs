@@ -75,6 +75,8 @@ pub struct Counts {
     pub refused: u64,
     /// Permits cancelled.
     pub cancelled: u64,
+    /// Permits that went to the next caller, because the caller that they were for had left.
+    pub passed_on: u64,
     /// Outcomes that came after their lease had expired.
     pub late: u64,
 }

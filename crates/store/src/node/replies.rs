@@ -1,10 +1,15 @@
-//! The way of a grant from a confirmed write to its caller, and back if the caller has left.
+//! The way of a grant from a confirmed write to its caller.
+//!
+//! If the caller has left, the grant goes to the next caller that asked this node for the same. A
+//! caller of several keys takes the first grant and leaves the other queues, so this is common. A
+//! cancellation would cost two writes of the key, and the time of both.
 
 use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::{LeaseId, grace};
-use politely_core::host::{Unused, Wait};
+use politely_core::host::{Ask, Unused, Wait};
+use politely_core::key::Key;
 
 use super::{Node, Ticket};
 use crate::event::Event;
@@ -28,6 +33,8 @@ pub struct Grant {
     pub lasts: Duration,
     /// The refund of the first request if it is not sent.
     pub unused: Unused,
+    /// The request that was granted.
+    pub ask: Ask,
     /// The key could not grant it when it was first asked. A wait for the engine does not count.
     pub has_waited: bool,
 }
@@ -42,7 +49,8 @@ pub struct Reply {
 }
 
 impl Node {
-    /// Returns the answers that are ready. Permits of callers that have left are cancelled.
+    /// Returns the answers that are ready. Permits of callers that have left go to the next callers
+    /// or are cancelled.
     pub fn poll_replies(&mut self, local: Timestamp) -> Vec<Reply> {
         let ready = std::mem::take(&mut self.replies);
         let mut replies = Vec::with_capacity(ready.len());
@@ -50,14 +58,51 @@ impl Node {
             if !self.context.left.remove(&reply.ticket) {
                 replies.push(reply);
             } else if let Ok(grant) = reply.result {
-                let cancelled = Event::cancelled(grant.lease, grant.slots, grant.unused);
-                self.give_back(id, cancelled, local);
+                replies.extend(self.pass_on_or_cancel(id, grant, local));
             }
         }
         replies
     }
 
-    fn give_back(&mut self, id: usize, cancelled: impl Iterator<Item = Event>, local: Timestamp) {
+    /// Takes back a permit of `key` that no request has used and that no caller has seen.
+    ///
+    /// The next caller gets it from [`Node::poll_replies`]. Without one, it is cancelled.
+    pub fn give_back(&mut self, key: &Key, grant: Grant, local: Timestamp) {
+        let id = self.replica(key, local);
+        if let Some(reply) = self.pass_on_or_cancel(id, grant, local) {
+            self.replies.push((id, reply));
+        }
+        self.has_news = true;
+    }
+
+    fn pass_on_or_cancel(&mut self, id: usize, grant: Grant, local: Timestamp) -> Option<Reply> {
+        let length = grant.valid_until.since(grant.start);
+        // The next caller needs some time to send its request.
+        let is_fresh = 2 * grant.valid_until.since(local) >= length;
+        let replica = self.table.get_mut(id).filter(|_| is_fresh);
+        let ahead = grant.start.since(local);
+        let next = replica.and_then(|replica| replica.pop_caller_of(&grant.ask, ahead));
+        if let Some((ticket, has_waited)) = next {
+            self.context.counts.passed_on += u64::from(grant.slots);
+            let result = Ok(Grant {
+                has_waited,
+                ..grant
+            });
+            return Some(Reply { ticket, result });
+        }
+        let counts = &mut self.context.counts;
+        counts.cancelled += u64::from(grant.slots);
+        let cancelled = Event::cancelled(grant.lease, grant.slots, grant.unused);
+        self.cancel_grant(id, cancelled, local);
+        None
+    }
+
+    fn cancel_grant(
+        &mut self,
+        id: usize,
+        cancelled: impl Iterator<Item = Event>,
+        local: Timestamp,
+    ) {
         if let Some(replica) = self.table.get_mut(id) {
             cancelled.for_each(|event| {
                 replica.apply(event, &self.context, local);
@@ -111,6 +156,7 @@ impl Node {
             rate: grant.rate,
             lasts: safe_length(self.context.config.lease).saturating_sub(late),
             unused: grant.unused,
+            ask: pending.waiter.ask.clone(),
             has_waited: pending.has_waited,
         };
         let reply = Reply {
@@ -124,7 +170,7 @@ impl Node {
     pub(super) fn take_back(&mut self, id: usize, pending: &PendingGrant, local: Timestamp) {
         let grant = &pending.grant;
         let cancelled = Event::cancelled(grant.lease, grant.slots, grant.unused);
-        self.give_back(id, cancelled, local);
+        self.cancel_grant(id, cancelled, local);
         if let Some(replica) = self.table.get_mut(id) {
             replica.put_back(pending, &mut self.context);
         }

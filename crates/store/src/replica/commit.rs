@@ -37,7 +37,7 @@ const RETRY_MIN: Duration = Duration::from_millis(10);
 const WRITES_IN_A_ROW_MAX: u32 = 16;
 
 /// A grant in a commit that is not confirmed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PendingGrant {
     pub(crate) arrival: Arrival,
     pub(crate) ticket: Ticket,

@@ -117,7 +117,7 @@ impl Replica {
             return Timestamp::NEVER;
         };
         while let Some(((arrival, ticket), waiter)) = self.queue.first() {
-            match share.request(now, waiter.ask) {
+            match share.request(now, waiter.ask.clone()) {
                 Decision::Granted(grant) => {
                     self.queue.pop_first();
                     replies.push(WaiterReply::Granted(PendingGrant {

@@ -32,8 +32,11 @@ const BATCH: usize = 1024;
 /// The moment of an attempt, in shared and in local time.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
+    /// The shared time at which a grant starts at the earliest.
     pub(super) now: Timestamp,
     pub(super) local: Timestamp,
+    /// The expected time until a grant is confirmed, if that is long. `now` includes it.
+    pub(super) latency: Duration,
 }
 
 impl Replica {
@@ -45,7 +48,11 @@ impl Replica {
         moment: Moment,
         replies: &mut Vec<WaiterReply>,
     ) -> Vec<PendingGrant> {
-        let Moment { now, local } = moment;
+        let Moment {
+            now,
+            local,
+            latency,
+        } = moment;
         record.host.generation(context.clock.number());
         let me = context.me;
         let place = record.head.line.iter().position(|node| *node == me);
@@ -108,7 +115,8 @@ impl Replica {
             record.head.line.push(me);
             self.queue.is_contended = false;
         }
-        let at = context.clock.local(wait.at);
+        // A grant that is to start at `wait.at` must be written before.
+        let at = context.clock.local(wait.at) - latency;
         let at = at.max(local + Duration::from_micros(100));
         self.timers.set(Timer::Attempt, at);
         self.attempt = Attempt::Serve;
@@ -139,7 +147,7 @@ impl Replica {
         moment: Moment,
         others_wait: bool,
     ) -> (Vec<PendingGrant>, Option<Wait>) {
-        let Moment { now, local } = moment;
+        let Moment { now, local, .. } = moment;
         let mut granted: Vec<PendingGrant> = Vec::new();
         // After shared time was put back, the state is from a later time.
         let ahead = self.known.time.since(context.clock.now(local));
@@ -158,9 +166,9 @@ impl Replica {
                 return (granted, None);
             }
             let mut ask = if waiter.once {
-                waiter.ask
+                waiter.ask.clone()
             } else {
-                without_reservation(waiter.ask, taken, of)
+                without_reservation(waiter.ask.clone(), taken, of)
             };
             if ahead > LATELY {
                 ask.horizon = ask.horizon.min(HORIZON.saturating_sub(ahead));
@@ -220,7 +228,7 @@ impl Replica {
         };
         let mut host = record.host.clone();
         let mut is_granted = || {
-            let decision = host.request(moment.now, all, &context.config);
+            let decision = host.request(moment.now, all.clone(), &context.config);
             matches!(decision, Decision::Granted(_))
         };
         if 2 * (taken + wanted) > of || !is_granted() || !is_granted() {
@@ -238,7 +246,7 @@ impl Replica {
         before: usize,
         moment: Moment,
     ) -> bool {
-        let Moment { now, local } = moment;
+        let Moment { now, local, .. } = moment;
         let before = before.min(TURNS_MAX) as u32;
         let patience = TURN_PATIENCE * before;
         let mut host = record.host.clone();

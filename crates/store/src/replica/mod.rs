@@ -38,7 +38,7 @@ use politely_core::Timestamp;
 use politely_core::arrival::Arrival;
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
-use politely_core::host::{Directions, Host};
+use politely_core::host::{Ask, Directions, Host};
 use politely_core::lock::Locks;
 
 use crate::event::Event;
@@ -238,8 +238,9 @@ impl Replica {
 
     /// Adds a caller to the queue.
     pub(crate) fn enqueue(&mut self, arrival: Arrival, ticket: Ticket, waiter: Waiter) {
+        let once = waiter.once;
         let is_first = self.queue.insert(arrival, ticket, waiter);
-        if waiter.once || is_first {
+        if once || is_first {
             self.try_now();
         }
     }
@@ -251,6 +252,16 @@ impl Replica {
             self.try_now();
         }
         was_there
+    }
+
+    /// Removes the first caller from the queue if it asked for the same as `ask`, for a start that
+    /// is `ahead` of now. Returns its ticket and whether the key had to wait meanwhile.
+    pub(crate) fn pop_caller_of(&mut self, ask: &Ask, ahead: Duration) -> Option<(Ticket, bool)> {
+        let ticket = self.queue.pop_first_of(ask, ahead)?;
+        if self.queue.is_empty() {
+            self.try_now();
+        }
+        Some((ticket, self.queue.has_waited(ticket)))
     }
 
     pub(crate) fn clear_queue(&mut self, context: &mut NodeContext) {

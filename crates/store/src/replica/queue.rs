@@ -1,6 +1,7 @@
 //! The callers of one process that wait for a key.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::arrival::Arrival;
@@ -10,7 +11,7 @@ use super::commit::{PendingGrant, WaiterReply};
 use crate::node::{NodeContext, Ticket};
 
 /// A caller in the queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub(crate) ask: Ask,
     /// Whether the caller wants the first answer that is known, even if it is a refusal.
@@ -60,14 +61,14 @@ impl WaitQueue {
         let waits = !context.left.remove(&pending.ticket);
         if waits {
             let place = (pending.arrival, pending.ticket);
-            self.waiters.insert(place, pending.waiter);
+            self.waiters.insert(place, pending.waiter.clone());
         }
         waits
     }
 
     pub(super) fn first(&self) -> Option<((Arrival, Ticket), Waiter)> {
         let first = self.waiters.first_key_value();
-        first.map(|(place, waiter)| (*place, *waiter))
+        first.map(|(place, waiter)| (*place, waiter.clone()))
     }
 
     /// Notes that the key grants nothing to the callers in the queue now.
@@ -84,6 +85,22 @@ impl WaitQueue {
         self.waiters.pop_first();
     }
 
+    /// Removes the first caller if it asked for the same as `ask` and may start `ahead` of now.
+    /// Returns its ticket.
+    pub(super) fn pop_first_of(&mut self, ask: &Ask, ahead: Duration) -> Option<Ticket> {
+        let ((_, ticket), Waiter { ask: theirs, .. }) = self.first()?;
+        let horizon = theirs.horizon;
+        let is_same = theirs
+            == Ask {
+                horizon,
+                ..ask.clone()
+            };
+        (is_same && ahead <= horizon).then(|| {
+            self.pop_first();
+            ticket
+        })
+    }
+
     /// Empties the queue and returns the tickets.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Ticket> + use<> {
         let waiters = std::mem::take(&mut self.waiters);
@@ -95,8 +112,8 @@ impl WaitQueue {
         self.waiters.range(..(arrival, 0)).count()
     }
 
-    pub(super) fn asks(&self) -> impl Iterator<Item = Ask> {
-        self.waiters.values().map(|waiter| waiter.ask)
+    pub(super) fn asks(&self) -> impl Iterator<Item = &Ask> {
+        self.waiters.values().map(|waiter| &waiter.ask)
     }
 
     /// Returns whether a caller wants an answer as soon as one is known.

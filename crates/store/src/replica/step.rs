@@ -25,7 +25,7 @@ use crate::shared_clock::{QUIET, STALE};
 
 /// The typical duration of a heartbeat. A replica that needs one waits this long.
 const HEARTBEAT_WAIT: Duration = Duration::from_millis(5);
-/// If writes take longer than this, grants start after the expected end of their write.
+/// If writes take longer than this, grants start this time before the expected end of their write.
 const SLOW: Duration = Duration::from_millis(20);
 
 impl Replica {
@@ -138,15 +138,15 @@ impl Replica {
         let mut record = self.pending.record(&self.known).clone();
         self.begin_record(&mut record, context, now);
         let line = record.head.line.clone();
-        // If writes are slow, a grant starts when its write is confirmed. An earlier start would be
+        // A grant starts at most this time before its write is confirmed. An earlier start would be
         // over by then.
-        let latency = self.pace.latency;
-        let now = if latency > SLOW {
-            now.max(context.clock.now(local) + latency)
-        } else {
-            now
+        let latency = self.pace.latency.saturating_sub(SLOW);
+        let now = now.max(context.clock.now(local) + latency);
+        let moment = Moment {
+            now,
+            local,
+            latency,
         };
-        let moment = Moment { now, local };
         let granted = self.serve(&mut record, context, moment, replies);
         let must_flush = self.timers.is_due(Timer::Flush, local) && !self.pending.is_empty();
         let has_changed = must_flush

@@ -410,8 +410,8 @@ impl SharedClock {
         value.extend(self.writes.to_le_bytes());
         value.extend(self.me.0.to_le_bytes());
         value.extend(epoch.number.to_le_bytes());
-        let value = postcard::to_extend(epoch, value).expect("a Vec grows");
-        postcard::to_extend(&epoch.lost, value).expect("a Vec grows")
+        let value = postcard::to_extend(epoch, value).expect("writing to a Vec cannot fail");
+        postcard::to_extend(&epoch.lost, value).expect("writing to a Vec cannot fail")
     }
 }
 

@@ -1,6 +1,7 @@
 //! The record of a schedule from which the checks decide.
 
 use super::dice::Micros;
+use super::locker::{Fenced, LockHeld};
 
 /// A request at the target.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +68,9 @@ pub(super) struct Books {
     pub(super) lease_over: u64,
     pub(super) faults_left: usize,
     pub(super) quiet_since: Micros,
+    /// The fencing numbers in the order in which sessions saw them.
+    pub(super) fencing: Vec<Fenced>,
+    pub(super) locks_held: Vec<LockHeld>,
     pub(super) wrongs: Vec<String>,
 }
 
@@ -128,6 +132,10 @@ impl Books {
 
     pub(super) fn clock_set(&mut self, at: Micros) {
         self.clock_sets.push(at);
+    }
+
+    pub(super) fn fenced(&mut self, seen: Fenced) {
+        self.fencing.push(seen);
     }
 
     pub(super) fn in_doubt(&mut self, length: Micros) {

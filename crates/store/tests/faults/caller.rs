@@ -96,7 +96,7 @@ impl World {
         let key = caller.keys[index];
         let once = caller.once || done > 0;
         let who = caller.who;
-        let (turn, ask) = (caller.turn, caller.ask);
+        let (turn, ask) = (caller.turn, caller.ask.clone());
         let local = self.local(who);
         let ticket = self.seats[who]
             .node
@@ -126,7 +126,7 @@ impl World {
 
     pub(super) fn give_back(&mut self, who: usize, parts: &[Part]) {
         for part in parts {
-            let lease = part.lease.id();
+            let lease = *part.lease.id();
             self.note(
                 who,
                 What::GivesBack {

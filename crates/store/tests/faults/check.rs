@@ -7,6 +7,7 @@ use politely_core::host::HORIZON;
 use super::apart::Known;
 use super::books::{Arrival, Books};
 use super::dice::{CALL_TIMEOUT, DRIFT_PPM, Micros, SECOND};
+use super::locker::{Fenced, HOLDERS_MAX, LockHeld, is_lossless};
 use super::plan::{Fault, Memory, Plan};
 use politely_store::testing::FALLBACK_MAX as ALONE;
 
@@ -17,6 +18,7 @@ impl Books {
         if self.granted == 0 && plan.faults.is_empty() {
             wrongs.push("nothing was granted".to_owned());
         }
+        wrongs.extend(self.locks(plan));
         if !plan.fixed {
             return wrongs;
         }
@@ -28,6 +30,36 @@ impl Books {
         }
         wrongs.extend(self.balance(plan, tallies));
         wrongs
+    }
+
+    /// P12. No two sessions have the same fencing number on a key. Without a loss, and without a
+    /// step of the clock, no more sessions hold a key than may.
+    fn locks(&self, plan: &Plan) -> Option<String> {
+        let is_twice = |(at, seen): &(usize, &Fenced)| {
+            let mut before = self.fencing[..*at].iter();
+            before.any(|other| (other.key, other.number) == (seen.key, seen.number))
+        };
+        let twice = self.fencing.iter().enumerate().find(is_twice);
+        if let Some((_, seen)) = twice.filter(|_| self.clock_sets.is_empty()) {
+            return Some(format!(
+                "P12: {seen:?} is the number of another session too"
+            ));
+        }
+        if !is_lossless(plan) {
+            return None;
+        }
+        let beside = |held: &LockHeld| {
+            let others = self.locks_held.iter().filter(|other| {
+                other.key == held.key && other.from <= held.from && held.from < other.until
+            });
+            others.count()
+        };
+        let mut held = self.locks_held.iter().filter(|held| held.from < held.until);
+        let over = held.find(|held| beside(held) > usize::from(HOLDERS_MAX))?;
+        Some(format!(
+            "P12: {} sessions hold a key, {over:?}",
+            beside(over)
+        ))
     }
 
     fn of(&self, key: usize) -> Vec<Arrival> {

@@ -10,7 +10,7 @@ use super::books::Arrival;
 use super::dice::{MS, Micros, SECOND};
 use super::log::{End, What};
 use super::world::{Own, World};
-use politely_store::{Event, HeldLease};
+use politely_store::{Event, HeldLease, renewed_after};
 
 /// A permit's lease of one key.
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl World {
     }
 
     fn reports(&mut self, who: usize, part: &Part, report: Report, body_coming: bool) {
-        let (key, lease) = (part.key, part.lease.id());
+        let (key, lease) = (part.key, *part.lease.id());
         if let Some(after) = report.retry_after {
             self.next += 1;
             let by = (who, self.seats[who].life);
@@ -165,7 +165,7 @@ impl World {
         let heard = flight.body.is_some_and(|head| head <= self.now);
         let at = self.now.min(flight.served);
         for (i, part) in parts.iter().enumerate() {
-            let (key, lease) = (part.key, part.lease.id());
+            let (key, lease) = (part.key, *part.lease.id());
             if let Some(arrival) = part.arrival {
                 self.books.arrivals[arrival].end = at;
             }
@@ -221,7 +221,7 @@ impl World {
         let lasts = flight.parts.iter().map(|part| part.lasts).min();
         let lasts = lasts.expect("a key");
         let mut renews = Vec::new();
-        if !flight.lazy && left < lasts / 2 {
+        if !flight.lazy && left < lasts - renewed_after(lasts) {
             renews.clone_from(&flight.parts);
         }
         for part in renews {

@@ -12,6 +12,7 @@
 //! | `seat.rs` | a coordinator's place: node, clock, timer |
 //! | `caller.rs`, `flight.rs` | workers: they ask, leave and report |
 //! | `operator.rs` | operators: they hold keys and wait for the engine |
+//! | `locker.rs` | sessions: they lock keys |
 //! | `fault.rs`, `zombie.rs` | what goes wrong |
 //! | `world.rs` | what happens next |
 //! | `log.rs` | what happened |
@@ -25,6 +26,7 @@ mod dice;
 mod engine;
 mod fault;
 mod flight;
+mod locker;
 mod log;
 mod operator;
 mod plan;
@@ -39,11 +41,11 @@ use politely_core::Timestamp;
 
 use politely_store::testing::Record;
 
-use plan::{OPERATED, Plan, WIDER};
+use plan::{LOCKED, OPERATED, Plan, WIDER};
 use world::World;
 
 /// The number of schedules in one run, unless `FAULT_SCHEDULES` is set. A tenth as many run from
-/// [`WIDER`] and from [`OPERATED`] on.
+/// [`WIDER`], [`OPERATED`] and [`LOCKED`] on.
 const SCHEDULES: u64 = 10_000;
 /// The seeds that broke a promise once. The commit that added a seed (`git log -S`) describes the
 /// defect.
@@ -61,6 +63,8 @@ struct Outcome {
     digest: u64,
     granted: u64,
     acknowledged: u64,
+    /// The number of locks that sessions got.
+    locked: u64,
     lines: u64,
     wrongs: Vec<String>,
     tail: String,
@@ -87,6 +91,7 @@ fn play(seed: u64, keep_all: bool) -> Outcome {
         digest: world.log.digest(),
         granted: world.books.granted,
         acknowledged: world.books.acknowledged,
+        locked: world.books.fencing.len() as u64,
         lines: world.log.count,
         wrongs,
         tail: world.log.tail(),
@@ -124,6 +129,7 @@ fn schedules() {
         .chain(first..first + count)
         .chain(WIDER..WIDER + wider)
         .chain(OPERATED..OPERATED + wider)
+        .chain(LOCKED..LOCKED + wider)
         .collect();
     let most = number("FAULT_SHOW").unwrap_or(3) as usize;
     let next = AtomicUsize::new(0);
@@ -150,6 +156,7 @@ fn schedules() {
                         digest: 0,
                         granted: 0,
                         acknowledged: 0,
+                        locked: 0,
                         lines: 0,
                         wrongs: vec!["it panicked".to_owned()],
                         tail: String::new(),
@@ -210,4 +217,16 @@ fn operators_are_answered_and_killed_in_between() {
         acknowledged += outcome.acknowledged;
     }
     assert!(acknowledged > 100, "{acknowledged}");
+}
+
+/// P12: no two sessions have the same fencing number, and no more hold a key than may.
+#[test]
+fn sessions_lock_keys_through_faults() {
+    let mut locked = 0;
+    for seed in LOCKED..LOCKED + 200 {
+        let outcome = play(seed, false);
+        assert!(outcome.wrongs.is_empty(), "{}", complain(seed, &outcome));
+        locked += outcome.locked;
+    }
+    assert!(locked > 1_000, "{locked}");
 }

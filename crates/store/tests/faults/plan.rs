@@ -14,6 +14,9 @@ pub(super) const WIDER: u64 = 1_000_000;
 /// write and its answer, and their background tasks end.
 pub(super) const OPERATED: u64 = 5_000_000;
 
+/// From this seed on, sessions lock keys. In half of the schedules the engine loses nothing.
+pub(super) const LOCKED: u64 = 6_000_000;
+
 /// The writes that an engine still has after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
@@ -157,6 +160,8 @@ pub(super) struct Plan {
     pub(super) work: Work,
     /// Whether operators hold keys.
     pub(super) operates: bool,
+    /// Whether sessions lock keys.
+    pub(super) locks: bool,
     /// Whether fallback shares are allowed.
     pub(super) shares: bool,
     /// Whether a write is answered only once the replica has it.
@@ -197,6 +202,7 @@ impl Plan {
             wire,
             work,
             operates: false,
+            locks: false,
             shares: false,
             waits: dice.chance(0.3),
             lag: dice.span(MS, 200 * MS),
@@ -211,13 +217,36 @@ impl Plan {
             let fault = fault(&mut dice, coordinators);
             plan.faults.push((at, fault));
         }
-        if seed >= OPERATED {
+        if seed >= LOCKED {
+            plan.lock(&mut dice);
+        } else if seed >= OPERATED {
             plan.operate(&mut dice);
         } else if seed >= WIDER {
             plan.widen(&mut dice);
         }
         plan.faults.sort_by_key(|(at, _)| *at);
         plan
+    }
+
+    fn lock(&mut self, dice: &mut Dice) {
+        self.locks = true;
+        if dice.chance(0.5) {
+            self.faults.retain(|(_, fault)| {
+                matches!(
+                    fault,
+                    Fault::Stall(_) | Fault::Kill(..) | Fault::Freeze(..) | Fault::Cut(..)
+                )
+            });
+        }
+        let at = dice.whole(3 * SECOND / 2, self.load);
+        let who = dice.whole(0, self.coordinators as u64 - 1) as usize;
+        let long = dice.span(200 * MS, 8 * SECOND);
+        let fault = match dice.whole(0, 2) {
+            0 => Fault::KillUnheard(who, long),
+            1 => Fault::Freeze(who, long),
+            _ => Fault::Restart(Memory::Everything, long),
+        };
+        self.faults.push((at, fault));
     }
 
     fn operate(&mut self, dice: &mut Dice) {

@@ -12,6 +12,7 @@ use super::caller::Caller;
 use super::dice::{Dice, MS, Micros, SECOND};
 use super::engine::Engine;
 use super::flight::Flight;
+use super::locker::Locker;
 use super::log::{Log, What};
 use super::operator::Unconfirmed;
 use super::plan::Plan;
@@ -48,6 +49,7 @@ pub(super) enum Own {
     NoAnswer(u64),
     Notice(Arc<str>, Arc<[u8]>),
     Operates,
+    Locks(usize),
     Asks(usize),
     AsksOn(usize),
     GivesUp(usize),
@@ -75,6 +77,7 @@ pub(super) struct World {
     pub(super) log: Log,
     pub(super) next: u64,
     pub(super) unconfirmed: Vec<Unconfirmed>,
+    pub(super) lockers: Vec<Locker>,
     queue: BTreeMap<(Micros, u64), Event>,
 }
 
@@ -101,6 +104,7 @@ impl World {
             log: Log::default(),
             next: 0,
             unconfirmed: Vec::new(),
+            lockers: Vec::new(),
             queue: BTreeMap::new(),
             dice,
             plan,
@@ -136,6 +140,7 @@ impl World {
             self.to(who, at, Own::Asks(worker));
         }
         self.operates_later(who);
+        self.locks_later(who);
         self.serve(who);
     }
 
@@ -198,6 +203,7 @@ impl World {
                 self.own(who, own);
                 self.serve(who);
                 self.hears_confirmed(who);
+                self.looks_at_locks(who);
             }
             Event::Request(id) => self.receive(id),
             Event::Copied(id, written, answer) => self.copied(id, written, answer),
@@ -223,6 +229,7 @@ impl World {
                 self.seats[who].node.handle_notice(&cell, &value, local);
             }
             Own::Operates => self.operates(who),
+            Own::Locks(locker) => self.locks(locker),
             Own::Asks(worker) => self.asks(who, worker),
             Own::AsksOn(caller) => self.asks_on(caller),
             Own::GivesUp(caller) => self.gives_up(caller),

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy import Request, signals
 
-from politely.aio import AsyncCoordinator, AsyncPermit
+from politely.aio import AsyncClient, AsyncPermit
 from politely.bodies import Grant, Wish
 from politely.errors import BadCall, PolitelyError, Refused
 from politely.flow import ID_USED
@@ -82,7 +82,7 @@ class Desk:
     def __init__(self, crawler: Crawler) -> None:
         settings = crawler.settings
         self._crawler = crawler
-        self.coordinator = AsyncCoordinator(
+        self.coordinator = AsyncClient(
             settings.get("POLITELY_COORDINATOR") or default_url(),
             client=settings.get("POLITELY_CLIENT"),
             token=settings.get("POLITELY_TOKEN"),

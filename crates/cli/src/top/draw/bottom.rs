@@ -46,7 +46,7 @@ fn trouble<'a>(state: &State, paint: Paint) -> Option<Line<'a>> {
 /// Returns why the chosen key waits. The view of an open key shows it above.
 fn reason<'a>(state: &State) -> Line<'a> {
     let row = state.table.under_cursor();
-    match row.filter(|_| state.open.is_none()) {
+    match row.filter(|_| state.open.is_none() && state.crawls.is_none()) {
         Some(row) => {
             let needs = row.needs.iter().map(|need| words::need(*need));
             let why = needs
@@ -75,6 +75,7 @@ fn status_or_search(frame: &mut Frame, area: Rect, state: &State) {
 fn status<'a>(state: &State) -> Line<'a> {
     let text = match (&state.open, &state.fleet) {
         _ if state.help => "any key: back".to_owned(),
+        _ if state.crawls.is_some() => "Esc back  up down crawls  ? help".to_owned(),
         (Some(_), _) => "Esc back  up down decisions  h hold  u unpark  ? help".to_owned(),
         (None, None) => "asking …".to_owned(),
         (None, Some(_)) => format!("{}  ? help", shown(&state.table)),

@@ -1,6 +1,7 @@
 //! Draws the state of the screen.
 
 mod bottom;
+mod crawls;
 mod curve;
 mod detail;
 mod fleet;
@@ -53,6 +54,7 @@ pub(super) fn screen(frame: &mut Frame, state: &State, paint: Paint) {
     fleet::draw(frame, top, state, paint);
     match &state.open {
         _ if state.help => help::draw(frame, middle),
+        _ if state.crawls.is_some() => crawls::draw(frame, middle, state),
         Some(open) => detail::draw(frame, middle, open, paint),
         None => table::draw(frame, middle, &state.table, paint),
     }

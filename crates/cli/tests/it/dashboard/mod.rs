@@ -281,6 +281,9 @@ fn an_operator_sets_holds_lifts_and_forgets() {
         page.click("main button[type=submit]").await;
         page.until("document.querySelector('input[name=in_flight][aria-invalid]')")
             .await;
+        page.open("#/audit").await;
+        page.until("document.querySelector('tbody tr')?.innerText.includes('worker')")
+            .await;
         page.open("#/events").await;
         page.until("document.querySelector('.events')?.innerText.includes('the configuration was changed')").await;
     });
@@ -351,11 +354,12 @@ fn hands_stay_on_the_keyboard() {
     });
 }
 
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     "#/",
     "#/key/a.example",
     "#/workers",
     "#/events",
+    "#/audit",
     "#/settings",
 ];
 

@@ -102,6 +102,7 @@ fn an_hour_ahead(state: &Path, f: impl FnOnce(&dyn Fn(&str, Value) -> Value)) {
         frontier: None,
         grpc: None,
         commit: "unknown",
+        collector: None,
     };
     let server = runtime.block_on(Server::bind(coordinator, options));
     let server = server.expect("it listens");

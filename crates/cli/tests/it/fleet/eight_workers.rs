@@ -48,6 +48,9 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// multiple, plus [`REFUSED_MORE`] for a few unlucky probes.
 const REFUSED_TIMES_MAX: f64 = 1.2;
 const REFUSED_MORE: f64 = 0.002;
+/// The largest share of permits that two coordinators may cancel. A worker that wants any one of
+/// its hosts leaves the other queues, whose permits then go to the next worker.
+const CANCELLED_SHARE_MAX: f64 = 0.05;
 
 #[test]
 fn eight_workers_are_as_good_as_one_process() {
@@ -56,8 +59,7 @@ fn eight_workers_are_as_good_as_one_process() {
 
 /// The same with two coordinators that share a `ZooKeeper` ensemble.
 ///
-/// The use of the limits is printed and not asserted: it was 78 to 94 % on an idle machine. The
-/// goal is 95 %.
+/// The permits that no worker uses are counted too, since they would waste the limits.
 #[cfg(feature = "faults")]
 #[test]
 fn eight_workers_of_two_coordinators_are_as_good_as_one_process() {
@@ -85,6 +87,12 @@ fn eight_workers(store: Option<&str>) {
     if store.is_none() {
         // A coordinator counts only its own permits.
         fleet.demand_balance();
+    } else {
+        let stats = fleet.ask("stats");
+        let count = |field: &str| stats[field].as_f64().expect("a count");
+        let cancelled = count("cancelled") / count("granted");
+        eprintln!("{:.1} % of the permits were cancelled", cancelled * 1e2);
+        assert!(cancelled <= CANCELLED_SHARE_MAX, "{}", fleet.story());
     }
     let judge = fleet.target.judge();
     let (mut table, mut slow) = (String::new(), Vec::new());
@@ -112,7 +120,7 @@ fn eight_workers(store: Option<&str>) {
         alone.refused_share() * 1e2,
         fleet.story()
     );
-    assert!(slow.is_empty() || store.is_some(), "{slow:?}{table}");
+    assert!(slow.is_empty(), "{slow:?}{table}");
     let most = alone.refused_share() * REFUSED_TIMES_MAX + REFUSED_MORE;
     assert!(
         judge.refused_share() <= most,

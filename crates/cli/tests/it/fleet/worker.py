@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from politely import Coordinator, PolitelyError, Refused, TimedOut, TooLate, Wish
+from politely import Client, PolitelyError, Refused, TimedOut, TooLate, Wish
 
 ORDERS = json.loads(Path(sys.argv[1]).read_text())
 NOTES = os.open(ORDERS["notes"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -51,7 +51,7 @@ class Jobs:
                 self.hosts[job["wish"].url.split("/")[2]].insert(0, job)
 
 
-def lane(coordinator: Coordinator, jobs: Jobs) -> None:
+def lane(coordinator: Client, jobs: Jobs) -> None:
     with httpx.Client(trust_env=False, limits=httpx.Limits(max_keepalive_connections=None)) as pages:
         while jobs.left:
             offer = jobs.take()
@@ -107,7 +107,7 @@ def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     jobs = Jobs()
     urls = ["http://" + address for address in [ORDERS["coordinator"], *ORDERS["others"]]]
-    with Coordinator(urls, client=ORDERS["client"]) as coordinator:
+    with Client(urls, client=ORDERS["client"]) as coordinator:
         failed = []
 
         def run() -> None:

@@ -18,6 +18,11 @@ use crate::Timestamp;
 const OUTAGE_CANARIES: u16 = 1;
 /// The same for a status that a limit may have as well, with a known limit and without.
 const OUTAGE_CANARIES_MAYBE: (u16, u16) = (3, 4);
+/// The same for a key that has served at most [`EARLY_SERVED`] requests, with any status. So few
+/// requests tell nothing of a limit: one per block would be far below any usual limit.
+const OUTAGE_CANARIES_EARLY: u16 = 2;
+/// Number of served requests, with the canary's, up to which a block is early.
+const EARLY_SERVED: u32 = 4;
 /// Share of the rate with which the way back from an outage begins, and the round trips that such a
 /// rate has in flight at least.
 const RAMP: f64 = 0.25;
@@ -39,15 +44,20 @@ const CLEAR: u32 = 12;
 impl Learning {
     /// Returns whether the host served nobody, however little was sent: its limit may be as it was.
     /// With a status that a limit may have as well, a block soon after another one is a limit's.
+    /// So an early block that was a limit's after all costs one more block.
     pub(super) fn was_outage(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
+        let is_early = self.ceiling == 0.0 && self.ledger.served() <= EARLY_SERVED;
         let least = if block.is_trouble {
             OUTAGE_CANARIES
+        } else if is_early {
+            OUTAGE_CANARIES_EARLY
         } else if self.ceiling > 0.0 {
             OUTAGE_CANARIES_MAYBE.0
         } else {
             OUTAGE_CANARIES_MAYBE.1
         };
-        if !block.overloaded || block.canaries < least || !self.has(Mechanism::Outage) {
+        let may_be = block.overloaded || is_early;
+        if !may_be || block.canaries < least || !self.has(Mechanism::Outage) {
             return false;
         }
         let lasted = canary.sent.since(block.began);
@@ -157,7 +167,7 @@ mod tests {
 
     use super::super::super::tests::sample;
     use super::super::Law as _;
-    use super::super::learning::tests::{cruising, hear};
+    use super::super::learning::tests::{cruising, fresh, hear};
     use super::super::verdict::tests::{at, block, serve};
     use super::*;
     use crate::signal::Signal;
@@ -263,6 +273,22 @@ mod tests {
         serve(&mut law, 90.1, 130.0);
         block(&mut law, 130.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
         assert!(law.ceiling < 10.0 || law.stage == Stage::Trial, "{law:?}");
+    }
+
+    /// Without this, one request served in ten seconds would become the limit.
+    #[test]
+    fn a_block_after_one_served_request_tells_nothing_of_a_limit() {
+        for signal in [Signal::Overloaded, Signal::RateLimited] {
+            let mut law = fresh();
+            let before = law.wish(at(0.0));
+            hear(&mut law, 0.0, Signal::Ok);
+            block(&mut law, 0.5, signal, &[1.0, 3.0, 9.0]);
+            assert_eq!((law.stage, law.cuts), (Stage::Start, 0), "{law:?}");
+            assert!(law.wish(at(10.0)) >= before * RAMP, "{law:?}");
+            hear(&mut law, 10.1, Signal::Ok);
+            block(&mut law, 10.2, signal, &[1.0, 3.0, 9.0]);
+            assert!(law.cuts > 0, "the second block is a limit's: {law:?}");
+        }
     }
 
     #[test]

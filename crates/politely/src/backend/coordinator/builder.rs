@@ -146,6 +146,8 @@ impl Builder {
     /// the queues. With other limits than the default, [`CoordinatorBuilder::build`] fails.
     pub fn coordinator(self, url: impl Into<String>) -> CoordinatorBuilder {
         let has_limits = self.config != Config::default();
+        #[cfg(feature = "policy")]
+        let has_limits = has_limits || self.policy.is_some();
         CoordinatorBuilder {
             has_limits,
             ..CoordinatorBuilder::new(url.into(), self.clock)

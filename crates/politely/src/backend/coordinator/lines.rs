@@ -15,14 +15,13 @@ use tokio::sync::oneshot;
 
 use super::outcome::amounts;
 use super::permit_guard::CoordinatorGuard;
+use crate::backend::prefetch::KeySet;
 use crate::error::AcquireError;
 
 /// The maximum number of acquire requests of one queue in calls at a time. That many can leave
 /// within a round trip, and they are few enough to be repeated.
 const FRONT: usize = 32;
 
-/// The keys of one request. The outcome is reported to the first.
-pub(super) type KeySet = Arc<[Key]>;
 /// The channel to a caller.
 pub(super) type ReplySender = oneshot::Sender<Result<CoordinatorGuard, AcquireError>>;
 

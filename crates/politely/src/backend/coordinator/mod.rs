@@ -47,7 +47,7 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `session/` | the session: what to send, the next call, the effect of an answer |
-//! | `lines.rs`, `prefetches.rs` | the callers' queues; prefetches for `try_acquire` |
+//! | `lines.rs` | the callers' queues |
 //! | `lock.rs` | locks, each in a session of its own |
 //! | `delays.rs` | Crawl-delays from robots.txt |
 //! | `permit_guard.rs`, `outcome.rs` | the guard of a permit, and its report |
@@ -71,7 +71,6 @@ mod lock;
 mod operations;
 mod outcome;
 mod permit_guard;
-mod prefetches;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -122,7 +121,7 @@ impl Coordinator {
         let began = self.now();
         loop {
             let (answer, comes) = oneshot::channel();
-            self.0.session.lock().acquire(keys, ask, answer)?;
+            self.0.session.lock().acquire(keys, ask.clone(), answer)?;
             self.0.wake.notify_one();
             let guard = comes.await.unwrap_or(Err(AcquireError::Closed))?;
             let early = guard.start().since(self.now());
@@ -133,7 +132,7 @@ impl Coordinator {
             if guard.is_valid(self.now()) {
                 let waited = self.now().since(began);
                 self.0.session.lock().waited(waited);
-                metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
+                crate::recorder::record_wait(waited);
                 return Ok(guard.into_permit());
             }
         }

@@ -8,7 +8,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
@@ -17,6 +17,7 @@ use super::permit_guard::CoordinatorGuard;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations};
+use crate::backend::prefetch;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
@@ -83,15 +84,8 @@ impl Operations for Coordinator {
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {
-        Box::pin(async {
-            loop {
-                let ready = self.0.session.lock().take_ready();
-                if !ready.is_empty() {
-                    return ready;
-                }
-                self.0.ready.notified().await;
-            }
-        })
+        let take = || self.0.session.lock().take_ready();
+        Box::pin(prefetch::ready(&self.0.ready, take))
     }
 
     fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
@@ -120,7 +114,7 @@ impl Operations for Coordinator {
     }
 
     /// Does nothing, since the coordinator has the rules.
-    fn follow_rule(&self, _key: &Key, _limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+    fn follow_rule(&self, _key: &Key, _rule: Option<&Arc<KeyRule>>) -> Result<(), Full> {
         Ok(())
     }
 

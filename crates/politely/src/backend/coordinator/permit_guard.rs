@@ -1,7 +1,6 @@
 //! The client's guard of a permit that the coordinator granted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use politely_api::wire::Told;
@@ -11,11 +10,13 @@ use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
+use politely_store::{HeldLease, safe_length};
 use tokio::sync::oneshot;
 
 use super::Shared;
 use super::outcome::{amounts, outcome_of};
 use crate::backend::operations::Later;
+use crate::backend::prefetch::Prefetched;
 use crate::permit::{Departure, Judged, Permit, PermitGuard};
 
 /// The maximum time to wait for the coordinator's decision about a request.
@@ -29,49 +30,30 @@ pub(super) struct Granted {
     pub(super) start: Timestamp,
     /// The latest time at which the request may leave.
     pub(super) valid_until: Timestamp,
-    pub(super) lease: Duration,
+    /// The length of its lease.
+    pub(super) lasts: Duration,
 }
 
-/// The lease of a permit. The background task renews it as long as the permit's guard exists.
-#[derive(Debug)]
-pub(super) struct Lease {
-    pub(super) permit: String,
-    until: AtomicU64,
-    lost: AtomicBool,
-}
-
-impl Lease {
-    pub(super) fn new(granted: &Granted) -> Self {
-        let until = granted.start + safely(granted.lease);
-        Self {
-            permit: granted.permit.clone(),
-            until: AtomicU64::new(until.as_micros()),
-            lost: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns the time that is left, or `None` if the lease expired or was lost.
-    pub(super) fn left(&self, now: Timestamp) -> Option<Duration> {
-        let left = Timestamp::from_micros(self.until.load(Ordering::Acquire)).since(now);
-        (!left.is_zero() && !self.lost.load(Ordering::Acquire)).then_some(left)
-    }
-
-    /// Extends the lease to `lease` from `from` on, if that is later than its present end.
-    pub(super) fn extend(&self, from: Timestamp, lease: Duration) {
-        let until = (from + safely(lease)).as_micros();
-        self.until.fetch_max(until, Ordering::AcqRel);
-    }
-
-    pub(super) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
+impl Granted {
+    pub(super) fn lease(&self) -> Lease {
+        let until = self.start + safe_length(self.lasts);
+        Lease::new(self.permit.clone(), until)
     }
 }
 
-/// Shortens a lease by a tenth, at most a second. This covers the time between the coordinator's
-/// answer and its arrival here.
-fn safely(lease: Duration) -> Duration {
-    lease.saturating_sub((lease / 10).min(Duration::from_secs(1)))
+impl Prefetched for Granted {
+    fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    fn valid_until(&self) -> Timestamp {
+        self.valid_until
+    }
 }
+
+/// The lease of a permit, by the permit's id. The session renews it as long as the permit's guard
+/// exists.
+pub(super) type Lease = HeldLease<String>;
 
 /// An attempt, in the fields of the coordinator's API.
 #[derive(Clone, Debug)]
@@ -98,7 +80,7 @@ pub(crate) struct CoordinatorGuard {
 impl CoordinatorGuard {
     /// Creates the guard of `granted`. Its lease is renewed from now on.
     pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
-        let lease = Arc::new(Lease::new(&granted));
+        let lease = Arc::new(granted.lease());
         shared.session.lock().hold(&granted, &lease);
         Self {
             shared: Arc::clone(shared),
@@ -162,7 +144,7 @@ impl PermitGuard for CoordinatorGuard {
     }
 
     fn lease(&self) -> Duration {
-        self.granted.lease
+        self.granted.lasts
     }
 
     fn sent(&mut self) {

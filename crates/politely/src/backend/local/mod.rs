@@ -97,7 +97,7 @@ impl Local {
         let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
             // If a later key refuses, dropping the permit gives back the parts of the earlier keys.
-            let part = self.try_part(key, index, of_key(ask, index), turn, false)?;
+            let part = self.try_part(key, index, of_key(&ask, index), turn, false)?;
             match &mut permit {
                 None => permit = Some(part),
                 Some(permit) => permit.add(part),
@@ -180,8 +180,12 @@ impl Local {
                 | RefusalReason::Refused => {}
             }
             let waited_for = refusal.index;
-            let asked = if keys.len() == 1 { ask } else { alone(ask) };
-            let waiting = self.wait_in_queue(&keys[waited_for], of_key(asked, waited_for), turn);
+            let asked = if keys.len() == 1 {
+                ask.clone()
+            } else {
+                alone(ask.clone())
+            };
+            let waiting = self.wait_in_queue(&keys[waited_for], of_key(&asked, waited_for), turn);
             let (place, permit) = kept.during(waited_for, waiting).await?;
             let rate = permit.rate();
             match self.complete(keys, waited_for, permit, asked, turn) {
@@ -193,7 +197,7 @@ impl Local {
                     shard.stats.waits += 1;
                     shard.stats.waited += waited;
                     drop(shard);
-                    metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
+                    crate::recorder::record_wait(waited);
                     return Ok(permit);
                 }
                 Err(refused_by_other) => {
@@ -215,7 +219,7 @@ impl Local {
     ) -> Result<Permit, Refusal> {
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.add(self.try_part(key, index, of_key(ask, index), turn, false)?);
+            permit.add(self.try_part(key, index, of_key(&ask, index), turn, false)?);
             before += usize::from(index < waited_for);
         }
         // The parts stand in the order of the keys. The outcome is reported to the first key.

@@ -8,7 +8,9 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
+use politely_core::host::{
+    Ask, CrawlDelay, Explanation, Host, KeyRule, OperatorNumbers, never_fits,
+};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 
@@ -35,7 +37,7 @@ impl Operations for Local {
             if keys.is_empty() {
                 return Err(AcquireError::NoKey);
             }
-            match self.try_acquire(keys, ask, turn) {
+            match self.try_acquire(keys, ask.clone(), turn) {
                 Ok(permit) => Ok(permit),
                 Err(refusal) => self.wait(keys, ask, turn, refusal).await,
             }
@@ -108,16 +110,16 @@ impl Operations for Local {
         })
     }
 
-    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
-        let now = self.now();
-        if limits.is_none() && !self.knows(key) {
+    fn follow_rule(&self, key: &Key, rule: Option<&Arc<KeyRule>>) -> Result<(), Full> {
+        let (now, rule) = (self.now(), rule.map(|rule| &**rule));
+        if rule.is_none() && !self.knows(key) {
             return Ok(());
         }
         let mut found = self.registry.find_or_make(key, now)?;
         let entry = found.entry();
-        if entry.host.is_new_rule(limits) {
+        if entry.host.is_new_rule(rule) {
             change(entry, now, |now, entry| {
-                entry.host.follow_rule(now, limits, entry.config);
+                entry.host.follow_rule(now, rule, entry.config);
             });
         }
         Ok(())

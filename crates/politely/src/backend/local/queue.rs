@@ -43,7 +43,7 @@ impl Local {
                 return Err(AcquireError::Closed);
             }
             let now = self.now();
-            let at = match place.step(now, ask) {
+            let at = match place.step(now, ask.clone()) {
                 Step::Served(permit) => return Ok((place, permit)),
                 Step::Behind => Timestamp::NEVER,
                 // The caller leaves the queue and wakes the next one, which gets the same error.

@@ -40,7 +40,7 @@ impl<T> Slab<T> {
     /// Inserts a value and returns its number.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(at) = self.free.pop() {
-            *self.place(at).expect("it was used") = Some(value);
+            *self.place(at).expect("a free slot has a place") = Some(value);
             return at;
         }
         let at = self.len;

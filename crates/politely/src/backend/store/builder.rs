@@ -32,6 +32,19 @@ pub struct StoreBuilder {
     away: Away,
 }
 
+/// Why a limiter over an engine cannot be built.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StoreError {
+    /// A number of the configuration is invalid.
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    /// The thread that talks to the engine cannot be started.
+    #[error(
+        "cannot start the thread that talks to the engine: {0}; allow this process more threads"
+    )]
+    Thread(String),
+}
+
 /// The behavior of a process while the engine is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Away {
@@ -54,16 +67,15 @@ impl StoreBuilder {
     /// Builds the limiter. The engine need not be reachable yet.
     ///
     /// # Errors
-    /// [`InvalidConfig`] for the first invalid number of the configuration.
-    ///
-    /// # Panics
-    /// If the system has no thread left.
-    pub fn build(self) -> Result<Limiter, InvalidConfig> {
+    /// [`StoreError`]: a number of the configuration is invalid, or the system has no thread left.
+    pub fn build(self) -> Result<Limiter, StoreError> {
         let Builder {
             config,
             capacity,
             clock,
             seed,
+            #[cfg(feature = "policy")]
+            policy,
             ..
         } = self.builder;
         config.validate()?;
@@ -76,8 +88,11 @@ impl StoreBuilder {
             seed,
             self.away,
         );
-        driver::start(Arc::clone(&store.0), self.engine);
-        Ok(Limiter::new(Backend::Store(store), clock))
+        driver::start(&store.0, self.engine).map_err(|why| StoreError::Thread(why.to_string()))?;
+        let limiter = Limiter::new(Backend::Store(store), clock);
+        #[cfg(feature = "policy")]
+        let limiter = limiter.under(policy);
+        Ok(limiter)
     }
 }
 

@@ -34,19 +34,19 @@ enum Done {
 }
 
 /// Starts the thread. It ends when the limiter is dropped and all events are written.
-pub(super) fn start(inner: Arc<Inner>, engine: Arc<dyn Engine>) {
+pub(super) fn start(inner: &Arc<Inner>, engine: Arc<dyn Engine>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build();
-    let runtime = runtime.expect("a runtime of one thread needs no more than a thread");
+        .build()?;
     inner.prefetches.run_on(runtime.handle().clone());
+    let inner = Arc::clone(inner);
     std::thread::Builder::new()
         .name("politely-cells".to_owned())
         .spawn(move || {
             let _ended = Ended(&inner);
             runtime.block_on(run(&inner, engine));
-        })
-        .expect("the system has a thread left");
+        })?;
+    Ok(())
 }
 
 /// Marks the thread as ended when it is dropped, also by a panic.
@@ -221,7 +221,7 @@ impl<'a> Driver<'a> {
                 self.in_flight -= 1;
                 for (name, result) in names.iter().zip(results) {
                     if let Some(took) = node.handle_write(name, result, now) {
-                        metrics::histogram!("politely_commit_seconds").record(took.as_secs_f64());
+                        crate::recorder::record_commit(took);
                     }
                 }
             }

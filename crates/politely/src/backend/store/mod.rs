@@ -42,7 +42,7 @@
 //! | --- | --- |
 //! | `driver.rs` | the thread that carries out the commands of the [`Node`] |
 //! | `permit_guard.rs` | the caller's handle of a shared permit |
-//! | `prefetch.rs` | permits acquired in the background for `try_acquire` |
+//! | `prefetch.rs` | the tasks that prefetch permits for `try_acquire` |
 //! | `waiting.rs` | a caller in a key's queue |
 //! | `adopt.rs` | permits that another process was granted |
 //! | `confirm.rs` | callers that wait for the engine: a write is confirmed, a cell is read |
@@ -83,11 +83,11 @@ use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
 
-pub use self::builder::{Away, StoreBuilder};
+pub use self::builder::{Away, StoreBuilder, StoreError};
 
 use self::confirm::Refresh;
 use self::permit_guard::StoreGuard;
-use self::prefetch::Prefetches;
+use self::prefetch::StorePrefetches;
 use self::waiting::Waiting;
 
 /// A limiter's connection to the keys of an engine. Dropping it writes the pending events and
@@ -102,7 +102,7 @@ struct Inner {
     wake: Notify,
     /// Signals that the engine answered or failed to.
     progress: Notify,
-    prefetches: Prefetches,
+    prefetches: StorePrefetches,
     lock_changes: LockChanges,
     /// The driver has ended.
     has_ended: AtomicBool,
@@ -162,7 +162,7 @@ impl Store {
             clock,
             wake: Notify::new(),
             progress: Notify::new(),
-            prefetches: Prefetches::default(),
+            prefetches: StorePrefetches::default(),
             lock_changes: LockChanges::default(),
             has_ended: AtomicBool::new(false),
         }))
@@ -180,7 +180,7 @@ impl Store {
                 at,
                 index,
             };
-            match inner.ask(key, of_key(ask, index), turn, true).await {
+            match inner.ask(key, of_key(&ask, index), turn, true).await {
                 Ok(grant) => match &mut guard {
                     None => guard = Some(StoreGuard::new(inner, key, &grant)),
                     Some(guard) => guard.add(key, &grant),
@@ -239,7 +239,7 @@ impl Inner {
             return Ok(guard);
         }
         let waited = self.clock.now().since(began);
-        metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
+        crate::recorder::record_wait(waited);
         let stats = &mut self.state.lock().stats;
         stats.waits += 1;
         stats.waited += waited;
@@ -254,10 +254,10 @@ impl Inner {
     ) -> Result<StoreGuard, AcquireError> {
         let asked = Ask {
             horizon: ask.horizon.max(HORIZON),
-            ..ask
+            ..ask.clone()
         };
         loop {
-            let grant = match self.ask(key, asked, turn, false).await {
+            let grant = match self.ask(key, asked.clone(), turn, false).await {
                 Ok(grant) => grant,
                 Err(Refused::Wait(wait)) => {
                     let rest = wait.at.since(self.clock.now());
@@ -291,7 +291,7 @@ impl Inner {
             let others = (0..keys.len()).filter(|index| *index != first);
             for index in std::iter::once(first).chain(others) {
                 let key = keys[index];
-                let ask = of_key(ask, index);
+                let ask = of_key(&ask, index);
                 match self.ask(key, ask, turn, guard.is_some()).await {
                     Ok(grant) => match &mut guard {
                         None => guard = Some(StoreGuard::new(self, key, &grant)),
@@ -374,11 +374,11 @@ impl Inner {
         directions
     }
 
-    /// Cancels a grant that no caller took.
-    fn give_back(&self, key: &Key, grant: &Grant) {
-        for event in Event::cancelled(grant.lease, grant.slots, grant.unused) {
-            self.apply(key, event);
-        }
+    /// Gives a grant that no caller took to the next caller, or cancels it.
+    fn give_back(&self, key: &Key, grant: Grant) {
+        let now = self.clock.now();
+        self.state.lock().node.give_back(key, grant, now);
+        self.wake.notify_one();
     }
 
     fn close(&self) {

@@ -7,14 +7,16 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
+use politely_core::host::{
+    Ask, CrawlDelay, Explanation, Host, KeyRule, OperatorNumbers, never_fits,
+};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 use politely_store::{Event, HEARTBEAT_EVERY};
 
 use super::Store;
 use super::permit_guard::StoreGuard;
-use super::prefetch::Prefetches;
+use super::prefetch::StorePrefetches;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations, first_that_never_fits};
@@ -48,7 +50,7 @@ impl Operations for Store {
 
     fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
-        let found = Prefetches::take_or_start(&self.0, keys, ask);
+        let found = StorePrefetches::take_or_start(&self.0, keys, ask);
         found
             .map(StoreGuard::into_permit)
             .map_err(|(reason, at)| Refusal {
@@ -98,12 +100,12 @@ impl Operations for Store {
         Ok(())
     }
 
-    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
-        let is_new = |host: &mut Host| host.is_new_rule(limits);
+    fn follow_rule(&self, key: &Key, rule: Option<&Arc<KeyRule>>) -> Result<(), Full> {
+        let is_new = |host: &mut Host| host.is_new_rule(rule.map(|rule| &**rule));
         let known = self.0.state.lock().node.with_host(key, is_new);
         // A key that this process has not read yet may have another rule.
-        if known.unwrap_or(limits.is_some()) {
-            self.0.apply(key, Event::Rule(limits.cloned()));
+        if known.unwrap_or(rule.is_some()) {
+            self.0.apply(key, Event::Rule(rule.cloned()));
         }
         Ok(())
     }

@@ -9,13 +9,14 @@ use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
 use politely_core::signal::Report;
-use politely_store::{Event, Grant, HeldLease};
+use politely_store::{Event, Grant, HeldLease, renewed_after};
 use smallvec::SmallVec;
 
 use super::Inner;
 use crate::permit::{Departure, Permit, PermitGuard};
 
-/// A permit of one or more shared keys. Dropping it without a report cancels the permit.
+/// A permit of one or more shared keys. Dropping it without a report cancels the permit, or gives
+/// it to the next caller if no caller has seen it.
 pub(super) struct StoreGuard {
     inner: Arc<Inner>,
     /// One lease per key. The outcome is reported to the first key.
@@ -23,6 +24,8 @@ pub(super) struct StoreGuard {
     departure: Departure,
     lasts: Duration,
     pub(super) valid_until: Timestamp,
+    /// The grant of the only key, until the caller has seen the permit.
+    unseen: Option<Grant>,
     /// The number of body bytes so far, if the head was reported.
     body: Option<u64>,
 }
@@ -41,9 +44,11 @@ impl StoreGuard {
             departure: Departure::new(grant.start, grant.rate, grant.slots, grant.unused),
             lasts: grant.lasts,
             valid_until: grant.valid_until,
+            unseen: None,
             body: None,
         };
         guard.add(key, grant);
+        guard.unseen = Some(grant.clone());
         guard
     }
 
@@ -55,6 +60,7 @@ impl StoreGuard {
             departure: Departure::new(inner.clock.now(), f64::INFINITY, 1, Ask::default().unused()),
             lasts,
             valid_until: Timestamp::NEVER,
+            unseen: None,
             body: None,
         }
     }
@@ -62,6 +68,7 @@ impl StoreGuard {
     /// Adds the grant of another key to the same request.
     pub(super) fn add(&mut self, key: &Key, grant: &Grant) {
         let until = grant.start + grant.lasts;
+        self.unseen = None;
         self.departure.start = self.departure.start.max(grant.start);
         self.departure.has_waited |= grant.has_waited;
         self.lasts = self.lasts.min(grant.lasts);
@@ -88,7 +95,8 @@ impl StoreGuard {
         self.departure.start
     }
 
-    pub(super) fn into_permit(self) -> Permit {
+    pub(super) fn into_permit(mut self) -> Permit {
+        self.unseen = None;
         let departure = self.departure;
         Permit::guarded(Box::new(self), departure)
     }
@@ -100,7 +108,7 @@ impl PermitGuard for StoreGuard {
     }
 
     fn leases(&self) -> Vec<(Key, LeaseId)> {
-        let lease = |part: &Part| (part.key.clone(), part.lease.id());
+        let lease = |part: &Part| (part.key.clone(), *part.lease.id());
         self.parts.iter().map(lease).collect()
     }
 
@@ -116,7 +124,7 @@ impl PermitGuard for StoreGuard {
         let now = self.inner.clock.now();
         let left = |part: &Part| part.lease.left(now);
         let left = self.parts.iter().map(left).min()??;
-        if left < self.lasts / 2 {
+        if left < self.lasts - renewed_after(self.lasts) {
             for part in &self.parts {
                 if part.lease.begin_renewal() {
                     self.inner
@@ -135,9 +143,9 @@ impl PermitGuard for StoreGuard {
         let directions = self.teach(report, false);
         let parts = std::mem::take(&mut self.parts);
         for part in &parts[1..] {
-            let (lease, bytes) = (part.lease.id(), report.bytes);
+            let (lease, bytes) = (*part.lease.id(), report.bytes);
             if !report.used.is_empty() {
-                let used = report.used;
+                let used = report.used.clone();
                 self.inner.apply(&part.key, Event::Settle { lease, used });
             }
             self.inner.apply(&part.key, Event::Release { lease, bytes });
@@ -159,7 +167,7 @@ impl PermitGuard for StoreGuard {
 
     fn settle(&mut self, used: &UnitCosts) {
         for part in &self.parts {
-            let (lease, used) = (part.lease.id(), *used);
+            let (lease, used) = (*part.lease.id(), used.clone());
             self.inner.apply(&part.key, Event::Settle { lease, used });
         }
     }
@@ -186,6 +194,7 @@ impl PermitGuard for StoreGuard {
                 departure,
                 lasts: self.lasts,
                 valid_until: self.valid_until + later,
+                unseen: None,
                 body: None,
             })
         };
@@ -199,7 +208,7 @@ impl StoreGuard {
         self.inner.apply(
             &first.key,
             Event::Report {
-                lease: first.lease.id(),
+                lease: *first.lease.id(),
                 report: report.clone(),
                 body_coming,
             },
@@ -209,9 +218,12 @@ impl StoreGuard {
 
 impl Drop for StoreGuard {
     fn drop(&mut self) {
+        if let (Some(grant), [part]) = (self.unseen.take(), &self.parts[..]) {
+            return self.inner.give_back(&part.key, grant);
+        }
         for part in &self.parts {
             let Departure { slots, sent, .. } = self.departure;
-            for (lease, unused) in self.departure.unused().of_run(part.lease.id(), slots) {
+            for (lease, unused) in self.departure.unused().of_run(*part.lease.id(), slots) {
                 let event = match self.body {
                     Some(bytes) => Event::Release { lease, bytes },
                     None => Event::Cancel {

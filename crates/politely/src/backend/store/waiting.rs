@@ -31,7 +31,7 @@ impl Drop for Waiting<'_> {
         }
         drop(state);
         if let Ok(Ok(grant)) = self.reply.try_recv() {
-            self.inner.give_back(self.key, &grant);
+            self.inner.give_back(self.key, grant);
         }
         self.inner.wake.notify_one();
     }

@@ -30,7 +30,7 @@
 //! repeats, of idempotent methods, if the body can be copied. After that it is a failure.
 //!
 //! Only the inner client can choose HTTP/1.1, so after `HTTP_1_1_REQUIRED` the caller gets the
-//! error. It counts as a fault of the URL. The clients of [`mod@crate::reqwest`] continue with
+//! error. It counts as a fault of the URL. The clients of [`mod@crate::middleware`] continue with
 //! HTTP/1.1 by themselves.
 //!
 //! # Redirects that name a wait
@@ -71,6 +71,7 @@ use http::header::RANGE;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
 use politely_core::Timestamp;
+use politely_core::gate::HoldReason;
 use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
 use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
@@ -84,14 +85,14 @@ use crate::budgets::Budgets;
 use crate::clock::wall_clock;
 use crate::error::AcquireError;
 use crate::http::redirect::target;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, Ruled};
 use crate::permit::{Judged, Permit, Slot};
 use crate::sync::sleep;
 
 pub use body::PacedBody;
 use body::Peeked;
 pub use failure::{Unprocessed, failure_of, unprocessed};
-pub(crate) use origins::Origins;
+pub use origins::Origins;
 pub use partial::PartialContent;
 use targets::Targets;
 
@@ -214,6 +215,8 @@ impl Attempts {
         let page = Resource::of(url.as_str());
         let resource = Some(page);
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
+        let ruled = self.limiter.ruled(Some(&url), X::method(&request), keys);
+        let keys = &ruled.keys;
         let wants_part = X::headers(&request).contains_key(RANGE);
         let rest = self.targets.rest(page, self.limiter.now());
         if !rest.is_zero() {
@@ -221,9 +224,13 @@ impl Attempts {
         }
         let mut attempt = Attempt::first(X::method(&request).clone());
         loop {
-            let copy = self.copy_of::<X>(&request);
+            let copy = self.copy_of::<X>(&request, &ruled);
             let asked = self.limiter.now();
-            let mut permit = self.limiter.acquire(&keys).await.map_err(NotSent::from)?;
+            let mut permit = self
+                .limiter
+                .acquire_ruled(&ruled)
+                .await
+                .map_err(NotSent::from)?;
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
             let span = tracing::debug_span!(
@@ -236,14 +243,16 @@ impl Attempts {
             );
             permit.sent();
             let judge = permit.judge(&attempt, copy.is_some());
-            let spare = copy.as_ref().and_then(X::copy);
+            // A connection that closed may have delivered the request.
+            let spare = copy.as_ref().filter(|_| attempt.method.is_idempotent());
+            let spare = spare.and_then(X::copy);
             let sending = self.send(exchange, request, spare, sent);
             let sending = sending.instrument(span.clone());
             let (result, sent) = permit.during(sending).await;
             let latency = self.limiter.now().since(sent);
             let (report, url_fault, came) = match result {
                 Ok(response) => {
-                    let reading = self.read_head(response, permit, latency, &keys[0], resource);
+                    let reading = self.read_head(response, permit, latency, &ruled, resource);
                     let (report, directions, response) = reading.instrument(span.clone()).await;
                     self.delay_target(&report, response.headers(), &url);
                     let part = PartialContent::of(response.status(), response.headers());
@@ -267,7 +276,8 @@ impl Attempts {
             span.record("status", report.status);
             span.record("signal", tracing::field::debug(report.signal));
             drop(span);
-            let Some((after, copy)) = self.again(&attempt, &report, url_fault, &keys[0], copy)
+            let resent = attempt.as_resent(ruled.resends(&attempt.method), &report);
+            let Some((after, copy)) = self.again(&resent, &report, url_fault, &keys[0], copy)
             else {
                 return came;
             };
@@ -339,9 +349,10 @@ impl Attempts {
         }
     }
 
-    fn copy_of<X: Exchange>(&self, request: &X::Request) -> Option<X::Request> {
+    fn copy_of<X: Exchange>(&self, request: &X::Request, ruled: &Ruled) -> Option<X::Request> {
         let method = X::method(request);
-        let repeatable = self.policy.methods.contains(method) || method.is_idempotent();
+        let repeatable =
+            self.policy.methods.contains(method) || method.is_idempotent() || ruled.resends(method);
         repeatable.then(|| X::copy(request)).flatten()
     }
 
@@ -368,12 +379,14 @@ impl Attempts {
         response: Response<B>,
         permit: Permit,
         latency: Duration,
-        key: &Key,
+        ruled: &Ruled,
         resource: Option<Resource>,
     ) -> (Report, Directions, Response<PacedBody<B>>) {
+        let key = &ruled.keys[0];
         let (head, body) = response.into_parts();
         let mut body = Peeked::new(body);
-        if self.classifier.reads_bodies() || may_be_block_page(head.status) {
+        let reads_bodies = self.classifier.reads_bodies() || ruled.reads_bodies();
+        if reads_bodies || may_be_block_page(head.status) {
             body.read_start().await;
         }
         let outcome = Outcome::Answered {
@@ -381,9 +394,18 @@ impl Attempts {
             headers: &head.headers,
             body_start: body.start(),
         };
-        let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
-        let report = Report { resource, ..report };
+        let mut report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+        report.resource = resource;
+        let held = ruled.judge(&outcome, &mut report);
         let (directions, slot): (_, Slot) = permit.heard(&report);
+        if let Some(length) = held {
+            // If there is no room for the key, it has no request to hold.
+            let _ = self.limiter.hold(key, length, HoldReason::Operator);
+        }
+        if let Some((account, length)) = ruled.account_hold(&report) {
+            // The account of a granted request is known, so there is room for it.
+            let _ = self.limiter.hold(account, length, HoldReason::RetryAfter);
+        }
         let hold = directions.hold_until.since(self.limiter.now());
         if !hold.is_zero() {
             tracing::debug!(%key, signal = ?report.signal, hold_ms = hold.as_millis() as u64, "hold");

@@ -1,5 +1,6 @@
 //! A small set of origins, for facts that the next request needs.
 
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,8 +10,9 @@ use url::Url;
 /// Number of origins remembered: 8 KiB. A forgotten origin costs one repeated request.
 const SLOTS: usize = 1024;
 
-/// A lossy, lock-free set of origins.
-pub(crate) struct Origins {
+/// A set of up to 1,024 origins (scheme, host and port) that threads share. An origin may be
+/// forgotten when another is added.
+pub struct Origins {
     slots: Box<[AtomicU64]>,
     hasher: RandomState,
 }
@@ -25,17 +27,19 @@ impl Default for Origins {
 }
 
 impl Origins {
-    /// Returns the hash of the origin of `url`.
-    pub(crate) fn origin(&self, url: &Url) -> u64 {
+    /// Returns the name of the origin of `url` in this set.
+    pub fn origin(&self, url: &Url) -> u64 {
         let origin = (url.scheme(), url.host_str(), url.port_or_known_default());
         self.hasher.hash_one(origin) | 1
     }
 
-    pub(crate) fn add(&self, origin: u64) {
+    /// Adds an origin.
+    pub fn add(&self, origin: u64) {
         self.slot(origin).store(origin, Ordering::Relaxed);
     }
 
-    pub(crate) fn has(&self, origin: u64) -> bool {
+    /// Returns whether the set has an origin.
+    pub fn has(&self, origin: u64) -> bool {
         self.slot(origin).load(Ordering::Relaxed) == origin
     }
 
@@ -46,5 +50,11 @@ impl Origins {
 
     fn slot(&self, origin: u64) -> &AtomicU64 {
         &self.slots[(origin >> 32) as usize % SLOTS]
+    }
+}
+
+impl fmt::Debug for Origins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Origins").finish_non_exhaustive()
     }
 }

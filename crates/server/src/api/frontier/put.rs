@@ -166,6 +166,9 @@ impl Putting {
     /// Waits for a line, and reads the lines that are here already.
     async fn wait(&mut self) {
         loop {
+            if self.unread().is_none() {
+                return;
+            }
             let is_empty = self.reading.answers.is_empty();
             let Some(body) = self.unread() else { return };
             if is_empty {

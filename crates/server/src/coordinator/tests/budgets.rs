@@ -122,17 +122,22 @@ async fn a_rule_gives_an_account_its_limits() {
         .wait();
     assert_eq!(reason, "budget");
     // A wrong policy leaves the old one in force, and a new one is written to the file.
-    assert!(coordinator.replace_policy("[[rule]]".to_owned()).is_err());
+    assert!(
+        coordinator
+            .replace_policy("[[rule]]".to_owned())
+            .await
+            .is_err()
+    );
     assert_eq!(coordinator.policy_text(), text);
     let new = text.replace("2/min", "3/min");
-    assert_eq!(coordinator.replace_policy(new.clone()).unwrap(), 1);
+    assert_eq!(coordinator.replace_policy(new.clone()).await.unwrap(), 1);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), new);
     coordinator
         .one(&worker, asked("c.example"), AT_ONCE)
         .await
         .granted();
     // Without the rule, the account is not asked.
-    coordinator.replace_policy(String::new()).unwrap();
+    coordinator.replace_policy(String::new()).await.unwrap();
     coordinator
         .one(&worker, asked("d.example"), AT_ONCE)
         .await

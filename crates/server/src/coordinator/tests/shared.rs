@@ -8,7 +8,9 @@ use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending,
 use politely::store::Away;
 use politely_api::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
+use super::super::config_cell::ConfigCell;
 use super::super::operate::NotSet;
+use super::super::policy_cell::POLICY_CELL;
 use super::*;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -387,4 +389,43 @@ async fn a_change_for_new_keys_is_everybodys_and_outlives_all() {
     assert_eq!(rates(&third).await, ["1000", "50"]);
     third.patch_config(&burst(4.0)).await.unwrap();
     assert_eq!(rates(&third).await, ["50", "50"]);
+}
+
+#[tokio::test]
+async fn all_coordinators_follow_the_last_policy() {
+    let (town, dir) = (Town::new(), tempfile::tempdir().unwrap());
+    let file = dir.path().join("rules.toml");
+    let rules = |limit| format!("[[rule]]\nmatch = [\"h.example\"]\nlimits = [\"{limit}\"]\n");
+    std::fs::write(&file, rules("5/h")).unwrap();
+    let (a, b) = (town.coordinator().await, town.coordinator().await);
+    a.load_policy(&file).unwrap();
+    for coordinator in [&a, &b] {
+        coordinator.refresh_policy().await.unwrap();
+        assert_eq!(coordinator.policy_text(), rules("5/h"));
+    }
+    // A PUT needs no file where there is an engine, and reaches the files of the others.
+    assert!(b.replace_policy("[[rule]]".to_owned()).await.is_err());
+    assert_eq!(b.replace_policy(rules("7/h")).await.unwrap(), 1);
+    a.refresh_policy().await.unwrap();
+    assert_eq!(a.policy_text(), rules("7/h"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), rules("7/h"));
+    // A restart with the file changes nothing, and a change of the file reaches the others.
+    let again = town.coordinator().await;
+    again.load_policy(&file).unwrap();
+    again.refresh_policy().await.unwrap();
+    std::fs::write(&file, rules("9/h")).unwrap();
+    again.load_policy(&file).unwrap();
+    again.refresh_policy().await.unwrap();
+    b.refresh_policy().await.unwrap();
+    assert_eq!(b.policy_text(), rules("9/h"));
+    // A cell that was damaged by hand leaves the policy in force, and is told of.
+    let cell = ConfigCell::named(POLICY_CELL, Arc::new(town.memory.clone()));
+    let held = cell.read().await.unwrap();
+    let mut value = held.clone().unwrap();
+    *value.last_mut().unwrap() ^= 1;
+    value[..16].copy_from_slice(&[7; 16]);
+    assert!(cell.write(held, &value).await.unwrap());
+    let wrong = b.refresh_policy().await.unwrap_err();
+    assert!(wrong.contains("is damaged"), "{wrong}");
+    assert_eq!(b.policy_text(), rules("9/h"));
 }

@@ -106,9 +106,9 @@ async fn a_schedule_that_is_lost_is_built_again() {
         unreachable!("it is a Redis");
     };
     // All keys of all shards.
-    for key in redis.cli(&["keys", "pf:{*#*"]).lines() {
-        redis.cli(&["del", key]);
-    }
+    let keys = redis.cli(&["keys", "pf:{*#*"]);
+    let del: Vec<_> = ["del"].into_iter().chain(keys.lines()).collect();
+    redis.cli(&del);
     let mut seen = BTreeSet::new();
     while seen.len() < pages.len() {
         let unit = take_one(&served, "w", 1).await;

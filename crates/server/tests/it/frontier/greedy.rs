@@ -21,7 +21,7 @@ fn put_without_reading(address: std::net::SocketAddr) -> usize {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_write_timeout(Some(LONG)).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
-    let head = "POST /api/v1/frontier/c/put HTTP/1.1\r\nhost: a\r\n\
+    let head = "POST /api/v1/frontier/c/put HTTP/1.1\r\nhost: localhost\r\n\
                 content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     // The answer to each of these lines is a hundred times as long.
@@ -77,7 +77,7 @@ async fn a_caller_gets_its_answers_before_it_sends_more() {
     let talking = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
-        let head = "POST /api/v1/frontier/c/put HTTP/1.1\r\nhost: a\r\n\
+        let head = "POST /api/v1/frontier/c/put HTTP/1.1\r\nhost: localhost\r\n\
                     content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         let mut read = String::new();

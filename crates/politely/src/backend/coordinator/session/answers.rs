@@ -1,19 +1,21 @@
 //! The effect of an answer, and of a call without an answer.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use politely_api::client::CallError;
 use politely_api::wire::{self, Answer, RefusedCode};
 use politely_core::Timestamp;
+use politely_core::gate::HoldReason;
+use politely_core::host::Reason;
 use politely_core::key::Key;
+use politely_store::{renewed_after, safe_length};
 
 use super::super::call::{Call, Reply, Sent};
 use super::super::lines::{Open, Receiver};
 use super::super::permit_guard::Granted;
-use super::super::prefetches::{AGAIN, parked};
 use super::{Delivery, KNOWN_MAX, Known, Session};
+use crate::backend::prefetch::AGAIN;
 use crate::error::{AcquireError, RefusalReason};
 use crate::permit::Judged;
 
@@ -24,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The maximum pause before an acquire request is sent again with a new idempotency key.
 const SOON: Duration = Duration::from_millis(200);
+
+/// The assumed length of a hold that parks a key, if the coordinator does not send it.
+const PARKED: Duration = Duration::from_hours(2);
 
 /// The meaning of an answer to one item.
 enum Verdict {
@@ -94,7 +99,7 @@ impl Session {
             Call::Patch(key, patch) => self.patches.push_front((key, patch)),
             Call::Renew(_, leases) => {
                 for lease in leases {
-                    self.renew_at(now, Arc::downgrade(&lease));
+                    self.renew_at(now, &lease);
                 }
             }
         }
@@ -127,7 +132,6 @@ impl Session {
                     deliveries.push((sender, Err(AcquireError::Coordinator(why.to_owned()))));
                 }
                 Receiver::Prefetch => {
-                    self.ready.push(open.keys[0].clone());
                     self.prefetches
                         .refused(&open.keys, RefusalReason::Refused, until);
                 }
@@ -153,12 +157,12 @@ impl Session {
                     .map(|renewed| (renewed.permit, renewed.lease_ms))
                     .collect();
                 for lease in leases {
-                    if let Some(ms) = renewed.get(&lease.permit) {
+                    if let Some(ms) = renewed.get(lease.id()) {
                         let length = Duration::from_millis(*ms);
-                        lease.extend(sent.at, length);
-                        self.renew_at(sent.at + length / 2, Arc::downgrade(&lease));
+                        lease.extend(sent.at + safe_length(length));
+                        self.renew_at(sent.at + renewed_after(length), &lease);
                     } else {
-                        lease.lose();
+                        lease.end();
                     }
                 }
                 Vec::new()
@@ -247,7 +251,7 @@ impl Session {
                     key,
                     start,
                     valid_until: start + Duration::from_millis(grant.valid_for_ms),
-                    lease: Duration::from_millis(grant.lease_ms),
+                    lasts: Duration::from_millis(grant.lease_ms),
                 }))
             }
             Answer::Wait { .. } => Verdict::Back,
@@ -296,10 +300,9 @@ impl Session {
         match served.receiver {
             Receiver::Caller(sender) => Some((sender, result.map_err(|No(error, ..)| error))),
             Receiver::Prefetch => {
-                self.ready.push(served.keys[0].clone());
                 match result {
                     Ok(granted) => {
-                        if let Some(unwanted) = self.prefetches.came(&served.keys, granted) {
+                        if let Some(unwanted) = self.prefetches.granted(&served.keys, granted) {
                             self.cancel(unwanted.permit, false);
                         }
                     }
@@ -320,4 +323,23 @@ fn item_of(answer: &Answer) -> u32 {
             *item
         }
     }
+}
+
+/// Returns how long a key is parked, and the reason.
+fn parked(text: &str, rest_ms: Option<u64>) -> (Duration, Reason) {
+    let all = [
+        HoldReason::RetryAfter,
+        HoldReason::QuotaSpent,
+        HoldReason::Backoff,
+        HoldReason::CrawlDelay,
+        HoldReason::Operator,
+    ];
+    let reason = all
+        .into_iter()
+        .find(|reason| text.ends_with(reason.as_str()));
+    let rest = rest_ms.map_or(PARKED, Duration::from_millis);
+    (
+        rest,
+        Reason::Parked(reason.unwrap_or(HoldReason::RetryAfter)),
+    )
 }

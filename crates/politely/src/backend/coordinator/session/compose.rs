@@ -24,7 +24,7 @@ impl Session {
     /// Returns the next call, or the time to look again.
     pub(in super::super) fn next(&mut self, now: Timestamp) -> Step {
         let lines = &mut self.lines;
-        let lapsed = self.prefetches.sweep(now, |number| lines.withdraw(number));
+        let lapsed = self.prefetches.sweep(now, |number| lines.withdraw(*number));
         for kept in lapsed {
             self.cancel(kept.permit, false);
         }
@@ -143,7 +143,7 @@ impl Session {
         {
             leases.extend(entry.remove().upgrade());
         }
-        let permits = leases.iter().map(|lease| lease.permit.clone()).collect();
+        let permits = leases.iter().map(|lease| lease.id().clone()).collect();
         let client = self.client.clone();
         (!leases.is_empty()).then_some(Call::Renew(wire::Permits { client, permits }, leases))
     }

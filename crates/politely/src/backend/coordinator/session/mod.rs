@@ -26,13 +26,14 @@ use politely_core::host::{Ask, CrawlDelay, Directions};
 use politely_core::key::Key;
 use politely_core::signal::Report;
 use politely_core::{Rng, Timestamp};
+use politely_store::renewed_after;
 use tokio::sync::oneshot;
 
 use super::call::{Kind, Sent};
 use super::delays::Delays;
-use super::lines::{KeySet, Lines, Receiver, ReplySender};
+use super::lines::{Lines, Receiver, ReplySender};
 use super::permit_guard::{Granted, Lease};
-use super::prefetches::{Found, Prefetches};
+use crate::backend::prefetch::{AGAIN, Found, KeySet, Prefetches};
 use crate::error::{AcquireError, RefusalReason};
 use crate::permit::Judged;
 use crate::stats::Stats;
@@ -54,8 +55,8 @@ pub(super) struct Session {
     prefix: String,
     rng: Rng,
     lines: Lines,
-    prefetches: Prefetches,
-    ready: Vec<Key>,
+    /// The prefetches, each with the number of its acquire request.
+    prefetches: Prefetches<Granted, u64>,
     patches: VecDeque<(Key, KeyPatch)>,
     reports: VecDeque<(Key, Told)>,
     /// Permits to cancel. The index tells whether the request had left.
@@ -130,7 +131,6 @@ impl Session {
             rng: Rng::new(seed),
             lines: Lines::default(),
             prefetches: Prefetches::default(),
-            ready: Vec::new(),
             patches: VecDeque::new(),
             reports: VecDeque::new(),
             cancels: [Vec::new(), Vec::new()],
@@ -181,13 +181,14 @@ impl Session {
         if self.closed {
             return Err((RefusalReason::Closed, Timestamp::NEVER));
         }
-        let refused = match self.prefetches.call(keys, now) {
+        let refused = match self.prefetches.take(keys, now) {
             Found::Permit(granted) => return Ok(granted),
             Found::No(reason, at) => (reason, at),
-            Found::New(keys) => {
+            Found::Missing => {
+                let keys = KeySet::from(keys);
                 let number = self.lines.join(Arc::clone(&keys), ask, Receiver::Prefetch);
-                self.prefetches.joined(&keys, number);
-                (RefusalReason::Asked, now + super::prefetches::AGAIN)
+                self.prefetches.start(keys, number, now);
+                (RefusalReason::Asked, now + AGAIN)
             }
         };
         self.stats.turned_away += 1;
@@ -255,11 +256,11 @@ impl Session {
         self.delays.set(key, delay, now);
     }
 
-    /// Notes the guard of `granted`. Its lease is renewed at half its length.
+    /// Notes the guard of `granted`, whose lease is renewed from now on.
     pub(super) fn hold(&mut self, granted: &Granted, lease: &Arc<Lease>) {
         self.stats.granted += 1;
         self.guards += 1;
-        self.renew_at(granted.start + granted.lease / 2, Arc::downgrade(lease));
+        self.renew_at(granted.start + renewed_after(granted.lasts), lease);
     }
 
     /// Notes that a guard was dropped.
@@ -267,14 +268,15 @@ impl Session {
         self.guards -= 1;
     }
 
-    fn renew_at(&mut self, at: Timestamp, lease: Weak<Lease>) {
+    fn renew_at(&mut self, at: Timestamp, lease: &Arc<Lease>) {
         self.counter += 1;
-        self.leases.insert((at, self.counter), lease);
+        self.leases
+            .insert((at, self.counter), Arc::downgrade(lease));
     }
 
     /// Returns the keys whose prefetch ended since the last call.
     pub(super) fn take_ready(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.ready)
+        self.prefetches.take_ready()
     }
 
     /// Returns the rate of `key` in the coordinator's last answer.
@@ -318,7 +320,7 @@ impl Session {
     /// Refuses all callers and cancels the kept permits. What is pending is still sent.
     pub(super) fn close(&mut self) -> Vec<Delivery> {
         self.closed = true;
-        for kept in self.prefetches.drain() {
+        for kept in self.prefetches.drain(|_| {}) {
             self.cancel(kept.permit, false);
         }
         let open = self.lines.drain().into_iter();

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::super::call::{Call, Kind, Reply, Sent};
 use super::super::outcome::outcome_of;
-use super::super::permit_guard::{Granted, Lease};
+use super::super::permit_guard::Granted;
 use super::{Session, Step};
 use crate::error::{AcquireError, RefusalReason};
 
@@ -403,9 +403,9 @@ fn a_lease_is_renewed_at_half_and_its_loss_is_noticed() {
         key: key(0),
         start: START,
         valid_until: after(50),
-        lease: Duration::from_secs(10),
+        lasts: Duration::from_secs(10),
     };
-    let lease = std::sync::Arc::new(Lease::new(&granted));
+    let lease = std::sync::Arc::new(granted.lease());
     session.hold(&granted, &lease);
     assert_eq!(call(&mut session, START).unwrap_err(), after(5_000));
     let sent = call(&mut session, after(5_000)).unwrap();

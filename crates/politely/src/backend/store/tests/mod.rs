@@ -210,7 +210,10 @@ async fn a_request_is_answered_at_once() {
     let limiter = process(&memory, Config::fixed(0.1, 1.0));
     sleep(Duration::from_secs(5)).await;
     let ask = crate::Ask::default();
-    let permit = limiter.request(&key(), ask, limiter.turn()).await.unwrap();
+    let permit = limiter
+        .request(&key(), ask.clone(), limiter.turn())
+        .await
+        .unwrap();
     permit.report(&ok());
     let refusal = limiter
         .request(&key(), ask, limiter.turn())

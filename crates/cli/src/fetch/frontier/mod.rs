@@ -1,0 +1,574 @@
+//! The frontier decides which URL is next.
+//!
+//! URLs of one origin form a [`Lane`]: a queue of spool offsets, the requests that are retried, and
+//! the state of its robots.txt. Lanes wait in one queue ordered by next allowed time, so a slow
+//! host never delays a fast one. A waiting lane holds no worker, because a worker gets a URL only
+//! together with a permit.
+//!
+//! Nothing here sleeps or sends. A lane is *scheduled*, *parked* or *idle*. A scheduled lane has a
+//! time. A parked lane waits until a request of its key comes back. An idle lane has nothing to do,
+//! or its robots.txt is on its way.
+
+mod gates;
+pub(super) mod lane;
+pub(super) mod outage;
+pub(super) mod pending;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use politely::core::Timestamp;
+use politely::core::key::Key;
+use politely::core::queue::NextQueue;
+use politely::core::retry::{Account, Budget, BudgetRule};
+use url::{Position, Url};
+
+use crate::fetch::robots::Standing;
+use lane::Next;
+pub(crate) use lane::{Lane, Tally};
+use outage::{Company, Failed, Patience, Verdict};
+use pending::{Pending, Purpose};
+
+use gates::{GATES, Gate};
+
+/// A lane's number. Lanes live as long as the run.
+pub(crate) type LaneId = u32;
+
+/// The keys that one request names, the host's first.
+pub(crate) type KeySet = Box<[Key]>;
+
+/// All waiting URLs, and the lanes that hold them.
+pub(crate) struct Frontier {
+    lanes: Vec<Lane>,
+    by_origin: HashMap<Box<str>, LaneId>,
+    due: NextQueue<(LaneId, u32)>,
+    /// Lanes to wake when a request of this key comes back.
+    parked: HashMap<Key, Vec<LaneId>>,
+    /// Queues of lanes for keys that many lanes share.
+    gates: Vec<Gate>,
+    gate_of: HashMap<Key, u32>,
+    /// The number of requests that wait to be sent, robots.txt included.
+    waiting: u64,
+    /// The number of these that belong to lanes set aside.
+    aside: u64,
+    /// The number of requests in flight.
+    in_flight: u64,
+    /// Whether more URLs may come.
+    input_open: bool,
+    /// Orders retries that are due at the same time.
+    sequence: u64,
+    robots: bool,
+    /// Lanes whose learned state changed since it was last stored.
+    dirty: Vec<LaneId>,
+    sum: Tally,
+    /// The run's retry budget.
+    budget: Budget,
+    patience: Patience,
+}
+
+/// The next action of a worker.
+pub(crate) enum Take<P> {
+    /// Send this.
+    Send(Job<P>),
+    /// Resolve the address of this lane's host, which is part of its key.
+    Resolve(LaneId),
+    /// End this URL without a request, for this reason.
+    Drop(LaneId, Box<Pending>, String),
+    /// Nothing may leave before this time, or before a report or more input comes.
+    Wait(Option<Timestamp>),
+    /// Nothing is left and nothing will come.
+    Done,
+}
+
+/// A request with its permit.
+pub(crate) struct Job<P> {
+    pub(crate) lane: LaneId,
+    pub(crate) pending: Box<Pending>,
+    pub(crate) permit: P,
+}
+
+/// Why a lane gets no permit.
+pub(crate) enum Refused {
+    /// Ask again at this time.
+    At(Timestamp),
+    /// Ask again at this time, or when a request of this key has come back.
+    Slot(Timestamp, Key),
+    /// Ask again at this time, or when the coordinator has answered for one of its keys.
+    Asked(Timestamp),
+    /// The same as [`Self::At`], for a key that many lanes share.
+    Shared(Timestamp, Key),
+    /// The wait is longer than a run waits, and why.
+    SetAside(String),
+}
+
+impl Frontier {
+    /// Returns an empty frontier. `robots` means that each origin's robots.txt comes first.
+    pub(crate) fn new(robots: bool, patience: Patience) -> Self {
+        Self {
+            lanes: Vec::new(),
+            by_origin: HashMap::new(),
+            due: NextQueue::new(),
+            parked: HashMap::new(),
+            gates: Vec::new(),
+            gate_of: HashMap::new(),
+            waiting: 0,
+            aside: 0,
+            in_flight: 0,
+            input_open: true,
+            sequence: 0,
+            robots,
+            dirty: Vec::new(),
+            sum: Tally::default(),
+            budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
+            patience,
+        }
+    }
+
+    /// Returns the lane of `url`, and whether it is new. A new lane is made with `keys`.
+    pub(crate) fn lane_of(
+        &mut self,
+        url: &Url,
+        keys: impl FnOnce() -> Box<[KeySet]>,
+    ) -> (LaneId, bool) {
+        let spelled;
+        let origin = if url.username().is_empty() && url.password().is_none() {
+            &url[..Position::BeforePath]
+        } else {
+            spelled = format!(
+                "{}://{}",
+                url.scheme(),
+                &url[Position::BeforeHost..Position::BeforePath]
+            );
+            &spelled
+        };
+        if let Some(&id) = self.by_origin.get(origin) {
+            return (id, false);
+        }
+        let id = self.lanes.len() as LaneId;
+        self.by_origin.insert(origin.into(), id);
+        self.lanes.push(Lane::new(origin, keys(), self.robots));
+        (id, true)
+    }
+
+    pub(crate) fn lane(&self, id: LaneId) -> &Lane {
+        &self.lanes[id as usize]
+    }
+
+    pub(crate) fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
+        &mut self.lanes[id as usize]
+    }
+
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Queues the URL at spool offset `offset`.
+    pub(crate) fn add(&mut self, id: LaneId, offset: u64, now: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        if lane.is_empty() {
+            lane.first_since = now;
+            if lane.in_flight == 0 {
+                lane.health.start_over();
+            }
+        }
+        lane.fresh.push_back(offset);
+        lane.added += 1;
+        self.waiting += 1;
+        self.aside += u64::from(lane.set_aside.is_some());
+        if lane.set_aside.is_none() && (lane.due.is_none() && lane.fresh.len() == 1) {
+            self.schedule(id, now);
+        }
+    }
+
+    /// Puts a request that was refused or failed behind all that wait. It does not leave before
+    /// `not_before`.
+    pub(crate) fn put_back(
+        &mut self,
+        id: LaneId,
+        pending: Box<Pending>,
+        not_before: Timestamp,
+        now: Timestamp,
+    ) {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let lane = self.make_room(id, now);
+        match pending.purpose {
+            Purpose::Robots(_) => {
+                lane.errands.push_front(pending);
+                lane.errands_not_before = not_before;
+            }
+            Purpose::Page => lane.put_behind(pending, sequence, not_before, now),
+        }
+        self.schedule(id, now.max(not_before));
+    }
+
+    /// Puts a request that a redirect led to lane `id` in front.
+    pub(crate) fn put_redirected(&mut self, id: LaneId, pending: Box<Pending>, now: Timestamp) {
+        if pending.purpose != Purpose::Page {
+            return self.put_back(id, pending, now, now);
+        }
+        self.make_room(id, now).put_redirected(pending);
+        self.schedule(id, now);
+    }
+
+    /// Counts one more request that waits in lane `id`.
+    fn make_room(&mut self, id: LaneId, now: Timestamp) -> &mut Lane {
+        let lane = &mut self.lanes[id as usize];
+        if lane.is_empty() {
+            lane.first_since = now;
+        }
+        self.waiting += 1;
+        self.aside += u64::from(lane.set_aside.is_some());
+        lane
+    }
+
+    /// Closes the input: no more URLs will be added.
+    pub(crate) fn close_input(&mut self) {
+        self.input_open = false;
+    }
+
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Returns whether something is due at `now`. Out-of-date entries count too, and the caller
+    /// detects them.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.due.peek_due().is_some_and(|at| at <= now)
+    }
+
+    /// Returns the next request that may leave at `now`. `may_leave` asks the limits, and `look`
+    /// reads a page's URL.
+    pub(crate) fn take<P>(
+        &mut self,
+        now: Timestamp,
+        mut may_leave: impl FnMut(&Lane) -> Result<P, Refused>,
+        mut look: impl FnMut(&mut Pending) -> Option<Url>,
+    ) -> Take<P> {
+        while let Some((_, (id, stamp))) = self.due.pop_due(now) {
+            if id >= GATES {
+                self.let_in(id - GATES, stamp, now);
+                continue;
+            }
+            let lane = &mut self.lanes[id as usize];
+            if lane.due.is_none() || lane.stamp != stamp {
+                continue;
+            }
+            lane.due = None;
+            let next = match lane.next(now) {
+                Next::AskRobots => {
+                    lane.ask_robots(id);
+                    self.waiting += 1;
+                    Next::Errand
+                }
+                other => other,
+            };
+            match next {
+                Next::Nothing => {}
+                Next::Resolve => {
+                    lane.resolving = true;
+                    return Take::Resolve(id);
+                }
+                Next::At(at) => self.schedule(id, at),
+                Next::GiveUp(why) => {
+                    if let Some(pending) = self.pull(id, Timestamp::NEVER) {
+                        self.schedule(id, now);
+                        return Take::Drop(id, pending, why);
+                    }
+                }
+                Next::Errand => match may_leave(lane) {
+                    Ok(permit) => {
+                        if let Some(pending) = lane.errands.pop_front() {
+                            return Take::Send(self.send(id, pending, permit, now));
+                        }
+                    }
+                    Err(refused) => self.refused(id, refused),
+                },
+                Next::Page | Next::AskRobots => {
+                    let lane = &mut self.lanes[id as usize];
+                    let rules = lane.robots.rules().filter(|rules| rules.has_any());
+                    let forbidden = rules
+                        .map(Arc::clone)
+                        .and_then(|rules| lane.forbidden(&rules, now, &mut look));
+                    if let Some(why) =
+                        forbidden.or_else(|| lane.spent(now, self.patience.attempts_max))
+                        && let Some(pending) = self.pull(id, now)
+                    {
+                        self.schedule(id, now);
+                        return Take::Drop(id, pending, why);
+                    }
+                    match may_leave(&self.lanes[id as usize]) {
+                        Ok(permit) => {
+                            if let Some(pending) = self.lanes[id as usize].pull_page(now) {
+                                return Take::Send(self.send(id, pending, permit, now));
+                            }
+                        }
+                        Err(refused) => self.refused_page(id, refused, now),
+                    }
+                }
+            }
+        }
+        // The queue may still hold entries that are out of date.
+        if self.waiting == self.aside && self.in_flight == 0 && !self.input_open {
+            return Take::Done;
+        }
+        Take::Wait(self.due.peek_due())
+    }
+
+    /// Sets the keys of lane `id`, which are known now.
+    pub(crate) fn resolved(&mut self, id: LaneId, keys: Box<[KeySet]>, now: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        lane.keys = keys;
+        lane.resolving = false;
+        self.schedule(id, now);
+    }
+
+    /// Handles a request that came back, and schedules the lanes that waited for its slot.
+    pub(crate) fn came_back(&mut self, id: LaneId, now: Timestamp) {
+        self.in_flight -= 1;
+        self.lanes[id as usize].in_flight -= 1;
+        if !self.parked.is_empty() || !self.gates.is_empty() {
+            let keys = std::mem::take(&mut self.lanes[id as usize].keys);
+            for key in keys.iter().flatten() {
+                self.ask_again(key, now);
+            }
+            self.lanes[id as usize].keys = keys;
+        }
+        // The answer may make the next request due sooner.
+        if !self.lanes[id as usize].is_empty() {
+            self.schedule(id, now);
+        }
+    }
+
+    /// Schedules the lanes that wait for `key`, since it may have a permit now.
+    pub(crate) fn ask_again(&mut self, key: &Key, now: Timestamp) {
+        if let Some(&gate) = self.gate_of.get(key) {
+            self.schedule_gate(gate, now);
+        }
+        for waiter in self.parked.remove(key).unwrap_or_default() {
+            self.schedule(waiter, now);
+        }
+    }
+
+    /// Returns what the failure of a request of lane `id` means for `pending`. This function fills
+    /// in the `company` of `failed`.
+    pub(crate) fn failed(
+        &mut self,
+        id: LaneId,
+        pending: &mut Pending,
+        failed: Failed<'_>,
+        now: Timestamp,
+    ) -> Verdict {
+        let lane = &self.lanes[id as usize];
+        let company = match pending.purpose {
+            Purpose::Page if lane.is_empty() && lane.in_flight <= 1 => Company::Alone,
+            Purpose::Page if lane.has_untried(u32::from(pending.is_untried())) => Company::Untried,
+            Purpose::Page => Company::Tried,
+            // The pages behind a robots.txt cannot be tried before it.
+            Purpose::Robots(of) if self.lanes[of as usize].pages_waiting() > 1 => Company::Untried,
+            Purpose::Robots(_) => Company::Alone,
+        };
+        let failed = Failed { company, ..failed };
+        let lane = &mut self.lanes[id as usize];
+        lane.health.failed(now, pending, &failed, &self.patience)
+    }
+
+    /// Records that a request of lane `id` was served.
+    pub(crate) fn served(&mut self, id: LaneId) {
+        self.lanes[id as usize].health.served();
+    }
+
+    /// Records that the first try of a page of lane `id` is over.
+    pub(crate) fn tried(&mut self, id: LaneId) {
+        let untried = &mut self.lanes[id as usize].untried_in_flight;
+        *untried = untried.saturating_sub(1);
+    }
+
+    /// Returns the retry budgets that a request of lane `id` pays into and takes out of.
+    pub(crate) fn accounts(&mut self, id: LaneId) -> [Account<'_>; 2] {
+        [
+            Account {
+                budget: &mut self.lanes[id as usize].budget,
+                rule: &BudgetRule::PER_KEY,
+            },
+            Account {
+                budget: &mut self.budget,
+                rule: &BudgetRule::GLOBAL,
+            },
+        ]
+    }
+
+    /// Records that a page of lane `id` is over.
+    pub(crate) fn over(&mut self, id: LaneId, failed: bool) {
+        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+            if failed {
+                tally.failed += 1;
+            } else {
+                tally.pages += 1;
+            }
+        }
+    }
+
+    /// Records an answer to a request of lane `id`.
+    pub(crate) fn answered(&mut self, id: LaneId, bytes: u64, refused: bool) {
+        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+            tally.bytes += bytes;
+            tally.refused += u64::from(refused);
+        }
+    }
+
+    /// Returns the sum of all lanes' counts.
+    pub(crate) fn sum(&self) -> Tally {
+        self.sum
+    }
+
+    /// Sets the state of lane `id`'s robots.txt.
+    pub(crate) fn robots_answered(&mut self, id: LaneId, standing: Standing, now: Timestamp) {
+        self.lanes[id as usize].robots = standing;
+        self.schedule(id, now);
+    }
+
+    /// Marks that lane `id`'s learned state changed.
+    pub(crate) fn learned(&mut self, id: LaneId) {
+        let lane = &mut self.lanes[id as usize];
+        if !std::mem::replace(&mut lane.dirty, true) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// Returns the lanes that changed since the last call.
+    pub(crate) fn take_dirty(&mut self) -> Vec<LaneId> {
+        let dirty = std::mem::take(&mut self.dirty);
+        for &id in &dirty {
+            self.lanes[id as usize].dirty = false;
+        }
+        dirty
+    }
+
+    /// Takes out one URL of a lane that was set aside, with the reason.
+    pub(crate) fn drain_set_aside(&mut self) -> Option<(LaneId, Box<Pending>, String)> {
+        let id = self
+            .lanes
+            .iter()
+            .position(|lane| lane.set_aside.is_some() && lane.has_pages())?
+            as LaneId;
+        let why = self.lanes[id as usize]
+            .set_aside
+            .as_deref()
+            .unwrap_or_default()
+            .to_owned();
+        let pending = self.pull(id, Timestamp::NEVER)?;
+        self.aside -= 1;
+        Some((id, pending, why))
+    }
+
+    fn send<P>(
+        &mut self,
+        id: LaneId,
+        mut pending: Box<Pending>,
+        permit: P,
+        now: Timestamp,
+    ) -> Job<P> {
+        self.waiting -= 1;
+        self.in_flight += 1;
+        let lane = &mut self.lanes[id as usize];
+        lane.in_flight += 1;
+        if pending.purpose == Purpose::Page && pending.is_untried() {
+            lane.untried_in_flight += 1;
+        }
+        lane.tally.requests += 1;
+        self.sum.requests += 1;
+        pending.waited_us += now.micros_since(lane.first_since);
+        pending.attempts += 1;
+        lane.first_since = now;
+        if !lane.is_empty() {
+            self.schedule(id, now);
+        }
+        Job {
+            lane: id,
+            pending,
+            permit,
+        }
+    }
+
+    /// Handles a page of lane `id` without a permit: it waits, or its host is given up.
+    fn refused_page(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        let deadline = match refused {
+            Refused::At(_) | Refused::Slot(..) if lane.in_flight == 0 => {
+                lane.health.deadline(now, &self.patience)
+            }
+            _ => None,
+        };
+        if let Some(deadline) = deadline {
+            if lane.health.give_up(now, &self.patience).is_some() {
+                return self.schedule(id, now);
+            }
+            self.refused(id, refused);
+            return self.schedule(id, deadline);
+        }
+        self.refused(id, refused);
+    }
+
+    fn refused(&mut self, id: LaneId, refused: Refused) {
+        match refused {
+            Refused::At(at) => self.schedule(id, at),
+            Refused::Slot(at, key) => {
+                self.schedule(id, at);
+                let waiters = self.parked.entry(key).or_default();
+                if waiters.last() != Some(&id) {
+                    waiters.push(id);
+                }
+            }
+            Refused::Asked(at) => {
+                self.schedule(id, at);
+                for keys in &self.lanes[id as usize].keys {
+                    let waiters = self.parked.entry(keys[0].clone()).or_default();
+                    if waiters.last() != Some(&id) {
+                        waiters.push(id);
+                    }
+                }
+            }
+            Refused::Shared(at, key) => {
+                let new = self.gates.len() as u32;
+                let gate = *self.gate_of.entry(key).or_insert(new);
+                if gate == new {
+                    self.gates.push(Gate::default());
+                }
+                if !std::mem::replace(&mut self.lanes[id as usize].in_line, true) {
+                    self.gates[gate as usize].line.push_back(id);
+                }
+                self.schedule_gate(gate, at);
+            }
+            Refused::SetAside(why) => {
+                let lane = &mut self.lanes[id as usize];
+                lane.set_aside = Some(why.into());
+                self.aside += (lane.pages_waiting() + lane.errands.len()) as u64;
+            }
+        }
+    }
+
+    /// Takes a page out of lane `id` without sending it.
+    fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
+        let pending = self.lanes[id as usize].pull_page(now)?;
+        self.waiting -= 1;
+        Some(pending)
+    }
+
+    fn schedule(&mut self, id: LaneId, at: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        if lane.set_aside.is_some() || lane.due.is_some_and(|due| due <= at) {
+            return;
+        }
+        lane.due = Some(at);
+        lane.stamp = lane.stamp.wrapping_add(1);
+        self.due.push(at, (id, lane.stamp));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! A request on its way through the frontier, with the data of its result line.
+
+use http::Method;
+use politely::core::retry::Attempt;
+use url::Url;
+
+use super::LaneId;
+use crate::fetch::report::output::Row;
+
+/// The purpose of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A fetch of an input URL.
+    Page,
+    /// A fetch of this lane's robots.txt.
+    Robots(LaneId),
+}
+
+/// A request that waits, is in flight, or will be retried.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) purpose: Purpose,
+    /// The spool offset of the URL.
+    pub(crate) offset: u64,
+    /// The target of the last redirect, or the URL of robots.txt. `None` means the spool's URL.
+    pub(crate) hop: Option<Url>,
+    /// The spool's line, once it was read.
+    pub(crate) given: Option<String>,
+    /// The number of redirects followed so far.
+    pub(crate) hops: usize,
+    /// The number of requests sent.
+    pub(crate) attempts: u32,
+    /// The status of the last answer, if there was one.
+    pub(crate) status: Option<u16>,
+    /// The number of requests answered with a refusal (429 and the like).
+    pub(crate) refused: u32,
+    /// The page waits after its first refusal, which counted against its host.
+    pub(crate) blames_host: bool,
+    /// The next attempt at the present hop, as the retry policy counts.
+    pub(crate) attempt: Attempt,
+    /// The number of failures at the present hop that count against the page (see
+    /// [`super::outage`]).
+    pub(crate) own_failures: u32,
+    /// A failure that does not count yet. It holds how many requests the host had served before it,
+    /// and how often the page failed since.
+    pub(crate) failed_in: Option<(u64, u32)>,
+    /// The last failure, in words.
+    pub(crate) trouble: Option<Box<str>>,
+    /// Time at the head of the queue without a permit, in microseconds.
+    pub(crate) waited_us: u64,
+}
+
+impl Pending {
+    pub(crate) fn page(offset: u64) -> Self {
+        Self {
+            purpose: Purpose::Page,
+            offset,
+            hop: None,
+            given: None,
+            hops: 0,
+            attempts: 0,
+            status: None,
+            refused: 0,
+            blames_host: false,
+            attempt: Attempt::first(Method::GET),
+            own_failures: 0,
+            failed_in: None,
+            trouble: None,
+            waited_us: 0,
+        }
+    }
+
+    /// Returns the request for the robots.txt of `lane`, whose origin is `origin`.
+    pub(crate) fn robots(lane: LaneId, origin: &str) -> Self {
+        // An origin comes from a parsed URL, so this URL parses.
+        let hop = Url::parse(&format!("{origin}/robots.txt")).ok();
+        Self {
+            purpose: Purpose::Robots(lane),
+            hop,
+            ..Self::page(0)
+        }
+    }
+
+    /// Returns whether the request never failed at its present hop.
+    pub(crate) fn is_untried(&self) -> bool {
+        self.own_failures == 0 && self.failed_in.is_none() && self.attempt.number == 1
+    }
+
+    /// Continues at `to`, the target of a redirect.
+    pub(crate) fn go_on(&mut self, to: Url) {
+        self.hop = Some(to);
+        self.hops += 1;
+        self.attempt = Attempt::first(Method::GET);
+        self.own_failures = 0;
+        self.failed_in = None;
+    }
+}
+
+impl Pending {
+    /// Returns the result line of a URL that ends without a further request.
+    pub(crate) fn row<'a>(&self, url: &'a str, key: &'a str, why: &'a str) -> Row<'a> {
+        Row {
+            url,
+            key,
+            status: self.status,
+            attempts: self.attempts,
+            refused: self.refused,
+            bytes: 0,
+            wait_ms: self.waited_us / 1000,
+            latency_ms: 0,
+            saved: None,
+            error: Some(why),
+        }
+    }
+}

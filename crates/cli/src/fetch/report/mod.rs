@@ -1,0 +1,8 @@
+//! The results of a run: result lines, saved bodies, progress, the summary and messages.
+
+pub(super) mod failures;
+pub(super) mod output;
+pub(super) mod progress;
+pub(super) mod save;
+pub(super) mod summary;
+pub(super) mod talk;

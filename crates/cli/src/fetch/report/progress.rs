@@ -1,0 +1,133 @@
+//! The progress display: bars on a terminal, a plain line every few seconds elsewhere.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::fetch::engine::Engine;
+use crate::fetch::frontier::{Lane, Tally};
+
+/// The number of hosts shown on a terminal.
+const HOSTS: usize = 8;
+const REDRAW: Duration = Duration::from_millis(250);
+const PLAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// Shows the run until it is aborted. `earlier` counts URLs fetched and failed by earlier runs.
+pub(crate) async fn show(engine: Arc<Engine>, earlier: (u64, u64)) {
+    if std::io::stderr().is_terminal() && !crate::log::is_json() {
+        bars(&engine, earlier).await;
+    } else {
+        lines(&engine).await;
+    }
+}
+
+async fn lines(engine: &Engine) {
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(PLAIN_EVERY).await;
+        let (sum, waiting, in_flight) = totals(engine);
+        let done = sum.pages + sum.failed;
+        let per_s = (done - before) as f64 / PLAIN_EVERY.as_secs_f64();
+        let stands = done == before && in_flight == 0 && waiting > 0;
+        before = done;
+        let Tally {
+            pages,
+            failed,
+            refused,
+            ..
+        } = sum;
+        let mut line = format!(
+            "{pages} fetched, {failed} failed, {refused} refused, {waiting} waiting, {in_flight} in flight, {per_s:.1}/s"
+        );
+        if stands && let Some(host) = busiest(engine).first() {
+            let words: Vec<&str> = host.split_whitespace().collect();
+            let _ = write!(line, "; most for {}", words.join(" "));
+        }
+        engine.talk.say(&line);
+    }
+}
+
+async fn bars(engine: &Engine, earlier: (u64, u64)) {
+    let bars = engine.talk.bars();
+    let overall = bars.add(ProgressBar::new(0));
+    // The templates are constants, so a wrong one would show in the first run.
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {per_sec} eta {eta}  {msg}")
+    {
+        overall.set_style(style);
+    }
+    let hosts: Vec<ProgressBar> = (0..HOSTS)
+        .map(|_| {
+            let bar = bars.add(ProgressBar::new_spinner());
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+                bar.set_style(style);
+            }
+            bar
+        })
+        .collect();
+    loop {
+        let (sum, waiting, in_flight) = totals(engine);
+        let done = earlier.0 + earlier.1 + sum.pages + sum.failed;
+        overall.set_length(done + waiting + in_flight);
+        overall.set_position(done);
+        overall.set_message(format!(
+            "{} failed, {} refused, {in_flight} in flight",
+            sum.failed, sum.refused
+        ));
+        let rows = busiest(engine);
+        for (i, bar) in hosts.iter().enumerate() {
+            bar.set_message(rows.get(i).cloned().unwrap_or_default());
+        }
+        tokio::time::sleep(REDRAW).await;
+    }
+}
+
+fn totals(engine: &Engine) -> (Tally, u64, u64) {
+    let shared = engine.lock();
+    (
+        shared.frontier.sum(),
+        shared.frontier.waiting(),
+        shared.frontier.in_flight(),
+    )
+}
+
+/// Returns a line for each of the lanes with the most to do: what is left, its rate, why it waits.
+fn busiest(engine: &Engine) -> Vec<String> {
+    let shared = engine.lock();
+    let busy = |lane: &&Lane| lane.pages_waiting() > 0 || lane.in_flight > 0;
+    let mut lanes: Vec<&Lane> = shared.frontier.lanes().iter().filter(busy).collect();
+    if lanes.len() > HOSTS {
+        lanes.select_nth_unstable_by_key(HOSTS, |lane| std::cmp::Reverse(lane.pages_waiting()));
+        lanes.truncate(HOSTS);
+    }
+    lanes.sort_by(|a, b| {
+        b.pages_waiting()
+            .cmp(&a.pages_waiting())
+            .then_with(|| a.name().cmp(b.name()))
+    });
+    lanes
+        .into_iter()
+        .map(|lane| {
+            let name = engine
+                .names
+                .get(lane.name())
+                .map_or(lane.name(), String::as_str);
+            let mut line = format!("  {name:<30} {:>7} left", lane.pages_waiting());
+            let key = lane.keys.first().map(|keys| &keys[0]);
+            if let Some(rate) = key.and_then(|key| engine.limits.rate(key)) {
+                let _ = write!(line, "  {rate:>6.2}/s");
+            }
+            if let Some(since) = lane.health.down_since() {
+                let down = engine.limits.now().since(since).as_secs();
+                let _ = write!(line, "  no answer for {down} s");
+            }
+            if let Some(why) = key.and_then(|key| engine.limits.explain(key)) {
+                let _ = write!(line, "  {why}");
+            }
+            line
+        })
+        .collect()
+}

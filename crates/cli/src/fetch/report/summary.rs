@@ -1,0 +1,222 @@
+//! The summary at the end of a run, for people or for programs.
+
+use serde::Serialize;
+
+use crate::config::SummaryForm;
+use crate::exit::Exit;
+use crate::fetch::engine::Engine;
+use crate::fetch::frontier::{Lane, Tally};
+use crate::fetch::input::ingest::Ingested;
+use crate::log;
+
+/// The number of hosts in the JSON table, the busiest first.
+const HOSTS_MAX: usize = 100;
+/// The number of hosts in the table for people.
+const SHOWN_MAX: usize = 20;
+/// The job scraper's bounds of a suggested rate, in requests per second.
+const SUGGESTED_MIN: f64 = 1.0;
+const SUGGESTED_MAX: f64 = 10.0;
+
+/// The results that are known only at the end.
+pub(crate) struct End {
+    pub(crate) seconds: f64,
+    /// The number of URLs that are not finished.
+    pub(crate) left: u64,
+    pub(crate) ingested: Ingested,
+    /// URLs fetched and failed by earlier runs with this state folder.
+    pub(crate) earlier: (u64, u64),
+}
+
+#[derive(Serialize)]
+struct Summary {
+    pages: u64,
+    failed: u64,
+    left: u64,
+    refused: u64,
+    requests: u64,
+    refused_share: f64,
+    bytes: u64,
+    seconds: f64,
+    hosts: Vec<HostRow>,
+}
+
+#[derive(Serialize)]
+struct HostRow {
+    key: String,
+    pages: u64,
+    failed: u64,
+    refused: u64,
+    requests: u64,
+    /// The law's rate at the end, in requests per second.
+    rate: Option<f64>,
+    /// Whole requests per second that an operator may use for `--site-rps`. It is one more than now
+    /// after a run without a refusal, and one less after a run with refusals.
+    suggested_rps: Option<f64>,
+}
+
+impl End {
+    /// Prints the summary. Returns the exit code.
+    pub(crate) fn tell(&self, engine: &Engine) -> Exit {
+        let summary = self.summary(engine);
+        let talk = &engine.talk;
+        let (listed, failures) = engine.failures.told();
+        for line in &listed {
+            talk.say(&format!("failed: {line}"));
+        }
+        if failures > listed.len() as u64 {
+            talk.say(&format!(
+                "… and {} more failed",
+                failures - listed.len() as u64
+            ));
+        }
+        let lost = engine.output.lost();
+        if let Some((lines, name)) = &lost {
+            talk.say(&format!("error: {name}: {lines} results were not written"));
+        }
+        if engine.is_stopping() && !engine.is_closed() {
+            talk.say(&format!("interrupted, {} left", self.left));
+        }
+        match engine.settings.summary {
+            SummaryForm::Text if log::is_json() => logged(engine, &summary),
+            SummaryForm::Text => text(engine, &summary),
+            SummaryForm::Json => json(&summary),
+            SummaryForm::None => {}
+        }
+        // A reader that closed the pipe is not a failure.
+        if engine.is_closed() && !engine.is_state_lost() {
+            return Exit::AllFetched;
+        }
+        let cut = self.ingested.cut
+            || engine.is_stopping()
+            || engine.is_state_lost()
+            || self.left > 0
+            || lost.is_some();
+        if summary.failed == 0 && self.earlier.1 == 0 && !cut {
+            Exit::AllFetched
+        } else {
+            Exit::SomeFailed
+        }
+    }
+
+    fn summary(&self, engine: &Engine) -> Summary {
+        let shared = engine.lock();
+        let lanes = shared.frontier.lanes();
+        let sum = shared.frontier.sum();
+        let mut busiest: Vec<&Lane> = lanes.iter().collect();
+        busiest.sort_by(|a, b| {
+            b.tally
+                .requests
+                .cmp(&a.tally.requests)
+                .then_with(|| a.name().cmp(b.name()))
+        });
+        busiest.truncate(HOSTS_MAX);
+        let hosts = busiest
+            .into_iter()
+            .map(|lane| host_row(engine, lane))
+            .collect();
+        Summary {
+            pages: sum.pages,
+            failed: sum.failed + self.ingested.malformed,
+            left: self.left,
+            refused: sum.refused,
+            requests: sum.requests,
+            refused_share: share(&sum),
+            bytes: sum.bytes,
+            seconds: self.seconds,
+            hosts,
+        }
+    }
+}
+
+fn text(engine: &Engine, summary: &Summary) {
+    let talk = &engine.talk;
+    if summary.hosts.len() > 1 {
+        talk.say(&format!(
+            "{:<32} {:>8} {:>7} {:>8} {:>8}",
+            "host", "pages", "failed", "refused", "rate/s"
+        ));
+        for host in summary.hosts.iter().take(SHOWN_MAX) {
+            let rate = host
+                .rate
+                .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
+            let HostRow {
+                key,
+                pages,
+                failed,
+                refused,
+                ..
+            } = host;
+            talk.say(&format!(
+                "{key:<32} {pages:>8} {failed:>7} {refused:>8} {rate:>8}"
+            ));
+        }
+    }
+    let Summary {
+        pages,
+        failed,
+        refused,
+        requests,
+        seconds,
+        refused_share,
+        ..
+    } = summary;
+    talk.say(&format!(
+        "{pages} fetched, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) in {seconds:.1} s",
+        refused_share * 100.0
+    ));
+}
+
+fn host_row(engine: &Engine, lane: &Lane) -> HostRow {
+    let Tally {
+        pages,
+        failed,
+        refused,
+        requests,
+        ..
+    } = lane.tally;
+    let rate = lane
+        .keys
+        .first()
+        .and_then(|keys| engine.limits.rate(&keys[0]));
+    let rate = rate.filter(|rate| rate.is_finite());
+    let suggested_rps = engine.limits.operator_rps(lane).or(rate).map(|base| {
+        let step = if refused > 0 { -1.0 } else { 1.0 };
+        (base.round() + step).clamp(SUGGESTED_MIN, SUGGESTED_MAX)
+    });
+    HostRow {
+        key: lane.name().to_owned(),
+        pages,
+        failed,
+        refused,
+        requests,
+        rate,
+        suggested_rps,
+    }
+}
+
+fn share(sum: &Tally) -> f64 {
+    if sum.requests == 0 {
+        0.0
+    } else {
+        sum.refused as f64 / sum.requests as f64
+    }
+}
+
+/// Logs the summary as one JSON line: the numbers are fields beside the message.
+fn logged(engine: &Engine, summary: &Summary) {
+    let Ok(mut fields) = serde_json::to_value(summary) else {
+        return;
+    };
+    fields["message"] = "summary".into();
+    let line = log::json_line("INFO", &fields);
+    engine.talk.say_as_it_is(&line);
+}
+
+fn json(summary: &Summary) {
+    use std::io::Write as _;
+    if let Ok(mut line) = serde_json::to_vec(summary) {
+        line.push(b'\n');
+        // A reader that closed the pipe is not an error.
+        let _ = std::io::stdout().lock().write_all(&line);
+    }
+}

@@ -1,0 +1,125 @@
+//! Records each request and each hold, and restores both after a kill.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use politely::core::key::Key;
+
+use super::sent::Known;
+use crate::exit::io_words;
+use crate::fetch::engine::Engine;
+use crate::fetch::frontier::Lane;
+use crate::fetch::limits::Leave;
+use crate::fetch::robots::{self, Rules, Standing};
+
+impl Engine {
+    /// Returns whether something that the state folder should hold was lost.
+    pub(crate) fn is_state_lost(&self) -> bool {
+        self.state_lost.load(Ordering::Relaxed)
+    }
+
+    /// Stops the run, because the state folder cannot be written and so the run could not be
+    /// continued.
+    pub(crate) fn lose_state(&self, why: &str) {
+        if !self.state_lost.swap(true, Ordering::Relaxed) {
+            let dir = self.settings.state.as_deref().unwrap_or(Path::new(""));
+            self.talk.say(&format!(
+                "error: cannot write state folder \"{}\": {why}; the run stops, start it again when that is mended",
+                dir.display()
+            ));
+        }
+        self.stop();
+    }
+
+    /// Restores the keys that a killed process used. Each waits one interval after its last
+    /// request.
+    pub(crate) fn recover(&self, known: HashMap<String, Known>) {
+        let (Some(sent), Some(store)) = (&self.sent, &self.store) else {
+            return;
+        };
+        let now = self.limits.now();
+        for (name, known) in known {
+            let Ok(key) = name.parse::<Key>() else {
+                continue;
+            };
+            let newest = known.newest(now);
+            let state = known.state_or(store.key(&name).ok().flatten());
+            self.limits.resume(&key, state.as_deref(), newest);
+            self.restored
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(key.clone());
+            sent.touch(key);
+        }
+    }
+
+    /// Restores the stored state of `key` from `politely.redb`, unless that was done or the key has
+    /// newer state.
+    pub(crate) fn restore(&self, key: &Key, is_shared: bool) {
+        let Some(store) = &self.store else { return };
+        if is_shared {
+            let mut restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
+            if !restored.insert(key.clone()) {
+                return;
+            }
+        } else if self.limits.snapshot(key).is_some() {
+            return;
+        }
+        if let Ok(Some(state)) = store.key(key.as_str()) {
+            self.limits.restore(key, &state);
+        }
+    }
+
+    /// Restores the state of `lane`, which is new, from earlier runs.
+    pub(crate) fn introduce(&self, lane: &mut Lane) {
+        let Some(store) = &self.store else { return };
+        for keys in &lane.keys {
+            for (i, key) in keys.iter().enumerate() {
+                self.restore(key, i > 0);
+            }
+        }
+        if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
+            let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);
+            let left = robots::TTL.as_secs().saturating_sub(age);
+            let (status, body) = cached
+                .body
+                .as_ref()
+                .map_or((404, &b""[..]), |body| (200, body));
+            if left > 0
+                && let Some(rules) = Rules::of(Some(status), body, &self.settings.robots_token)
+            {
+                let until = self.limits.now() + Duration::from_secs(left);
+                lane.robots = Standing::Known {
+                    rules: rules.into(),
+                    until,
+                };
+            }
+        }
+    }
+
+    /// Records that a request with `leave` is about to leave. Returns `false` if that failed: the
+    /// request must not leave.
+    pub(crate) fn write_sent(&self, leave: &Leave) -> bool {
+        let Some(sent) = &self.sent else { return true };
+        match sent.sent(leave.keys(), self.limits.now()) {
+            Ok(()) => true,
+            Err(why) => {
+                self.lose_state(&io_words(&why));
+                false
+            }
+        }
+    }
+
+    /// Records the learned state of `key`, whose requests are held.
+    pub(crate) fn write_learned(&self, key: &Key) {
+        if let Some(sent) = &self.sent
+            && let Some(state) = self.limits.snapshot(key)
+            && let Err(why) = sent.learned(key, &state, self.limits.now())
+        {
+            self.lose_state(&io_words(&why));
+        }
+    }
+}

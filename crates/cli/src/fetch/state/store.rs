@@ -1,0 +1,194 @@
+//! `politely.redb` in the state folder: the learned state of keys, and robots.txt.
+//!
+//! Writes gather for about a second, and only changes are written. A crash between two writes costs
+//! a second of learning and no page, since pages are in the journal. The file's own lock excludes a
+//! second process.
+
+use std::path::Path;
+
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+
+use crate::exit::{Wrong, io_words, make_folder};
+use crate::fetch::robots::Cached;
+
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
+const ROBOTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("robots");
+
+/// The version of the format. It is raised when a record's meaning changes.
+const FORMAT: u64 = 1;
+
+/// Changes gathered for one write.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) keys: Vec<(String, Vec<u8>)>,
+    pub(crate) robots: Vec<(String, Cached)>,
+}
+
+pub(crate) struct Store(Database);
+
+/// The result of a redb call. Only the error's words matter here, not its kind.
+type Result<T> = std::result::Result<T, redb::Error>;
+
+impl Store {
+    /// Opens or makes the store in `dir`.
+    pub(crate) fn open(dir: &Path) -> std::result::Result<Self, Wrong> {
+        make_folder(dir)?;
+        let path = dir.join(super::STORE);
+        let wrong = |why: &str| Wrong(format!("{}: {why}", path.display()));
+        let database = Database::create(&path).map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => wrong("in use by another run"),
+            DatabaseError::UpgradeRequired(_) => {
+                wrong("written by another version of politely; use a new --state folder")
+            }
+            DatabaseError::Storage(redb::StorageError::Io(why)) => Wrong::file(&path, &why),
+            other => wrong(&format!("not a state file of politely ({other})")),
+        })?;
+        let store = Self(database);
+        match store.format() {
+            Ok(FORMAT) => Ok(store),
+            Ok(other) => Err(wrong(&format!(
+                "written by another version of politely (format {other}, this one knows {FORMAT}); use a new --state folder"
+            ))),
+            Err(why) => Err(wrong(&why.to_string())),
+        }
+    }
+
+    fn format(&self) -> Result<u64> {
+        let change = self.0.begin_write()?;
+        let format = {
+            let mut meta = change.open_table(META)?;
+            let known = meta.get("format")?.map(|format| format.value());
+            if known.is_none() {
+                meta.insert("format", FORMAT)?;
+            }
+            change.open_table(KEYS)?;
+            change.open_table(ROBOTS)?;
+            known.unwrap_or(FORMAT)
+        };
+        change.commit()?;
+        Ok(format)
+    }
+
+    /// Returns whether the whole input was copied to the spool.
+    pub(crate) fn input_complete(&self) -> Result<bool> {
+        Ok(self
+            .0
+            .begin_read()?
+            .open_table(META)?
+            .get("input_complete")?
+            .is_some())
+    }
+
+    pub(crate) fn set_input_complete(&self) -> Result<()> {
+        let change = self.0.begin_write()?;
+        change.open_table(META)?.insert("input_complete", 1)?;
+        change.commit()?;
+        Ok(())
+    }
+
+    /// Returns the state last stored for `key`.
+    pub(crate) fn key(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        Ok(self
+            .0
+            .begin_read()?
+            .open_table(KEYS)?
+            .get(key)?
+            .map(|state| state.value().to_vec()))
+    }
+
+    /// Returns the robots.txt last stored for `origin`.
+    pub(crate) fn robots(&self, origin: &str) -> Result<Option<Cached>> {
+        let found = self.0.begin_read()?.open_table(ROBOTS)?.get(origin)?;
+        Ok(found.and_then(|cached| postcard::from_bytes(cached.value()).ok()))
+    }
+
+    /// Stores `batch` durably. The error is in words.
+    pub(crate) fn keep(&self, batch: &Batch) -> std::result::Result<(), String> {
+        self.write(batch).map_err(|why| match why {
+            redb::Error::Io(why) => io_words(&why),
+            other => other.to_string(),
+        })
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
+        let change = self.0.begin_write()?;
+        {
+            let mut keys = change.open_table(KEYS)?;
+            for (key, state) in &batch.keys {
+                keys.insert(key.as_str(), state.as_slice())?;
+            }
+            let mut robots = change.open_table(ROBOTS)?;
+            for (origin, cached) in &batch.robots {
+                if let Ok(bytes) = postcard::to_stdvec(cached) {
+                    robots.insert(origin.as_str(), bytes.as_slice())?;
+                }
+            }
+        }
+        change.commit()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_there_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let cached = Cached {
+            fetched_unix_s: 5,
+            body: Some(b"User-agent: *".to_vec()),
+        };
+        let store = Store::open(dir.path()).unwrap();
+        assert!(!store.input_complete().unwrap());
+        store
+            .keep(&Batch {
+                keys: vec![("a".into(), vec![1, 2])],
+                robots: vec![("http://a".into(), cached.clone())],
+            })
+            .unwrap();
+        store.set_input_complete().unwrap();
+        drop(store);
+        let store = Store::open(dir.path()).unwrap();
+        assert!(store.input_complete().unwrap());
+        assert_eq!(store.key("a").unwrap(), Some(vec![1, 2]));
+        assert_eq!(store.key("b").unwrap(), None);
+        assert_eq!(store.robots("http://a").unwrap(), Some(cached));
+    }
+
+    #[test]
+    fn an_unusable_folder_is_told_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let in_use = Store::open(dir.path()).unwrap();
+        let said = Store::open(dir.path()).err().unwrap().to_string();
+        assert!(said.ends_with("in use by another run"), "{said}");
+        drop(in_use);
+
+        std::fs::write(dir.path().join("politely.redb"), "something else entirely").unwrap();
+        let said = Store::open(dir.path()).err().unwrap().to_string();
+        assert_eq!(said.lines().count(), 1, "{said}");
+
+        let file = dir.path().join("a file");
+        std::fs::write(&file, "").unwrap();
+        let said = Store::open(&file).err().unwrap().to_string();
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+
+    #[test]
+    fn another_version_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let change = store.0.begin_write().unwrap();
+        change
+            .open_table(META)
+            .unwrap()
+            .insert("format", 99)
+            .unwrap();
+        change.commit().unwrap();
+        drop(store);
+        let said = Store::open(dir.path()).err().unwrap().to_string();
+        assert!(said.contains("another version"), "{said}");
+    }
+}

@@ -1,0 +1,345 @@
+//! One attempt over HTTP: it sends the request and reads the answer, within a time and a size.
+//!
+//! Redirects are not followed here. Each hop is its own request with its own permit.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::{HeaderMap, Response, StatusCode};
+use politely::attempts::{Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of};
+use politely::coding::{CodingError, Codings};
+use politely::core::signal::{BODY_SCANNED, Failure};
+use url::Url;
+
+use super::body::{Enough, Intake, Sink};
+use super::cookies::Cookies;
+use super::unexpected::may_hide_block;
+use super::ways::{BoxError, Coming, Versions, Way, next};
+use crate::config::Settings;
+use crate::exit::{Wrong, io_words};
+use crate::fetch::input::lines::without_login;
+use crate::fetch::report::save::Saving;
+
+/// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
+pub(crate) struct Clients {
+    keeping: Vec<Way>,
+    /// For runs over more hosts than there are descriptors for idle connections, and for repeated
+    /// requests.
+    fresh: Vec<Way>,
+    /// For HTTP/1.1 only. It is made when the first origin requires it.
+    http1: OnceLock<Vec<Way>>,
+    /// The origins that answered `HTTP_1_1_REQUIRED`.
+    http1_origins: Origins,
+    /// `None` with `--no-cookies`.
+    cookies: Option<Cookies>,
+    settings: Settings,
+    /// The maximum number of hosts for which connections are kept.
+    keep_hosts_max: usize,
+    /// The proxy of each egress; empty if requests go directly.
+    proxies: Vec<String>,
+    timeout: Duration,
+    body_max: u64,
+    /// Whether the beginning of each body is kept, for rules about answers.
+    reads_bodies: bool,
+}
+
+/// The result of an attempt.
+pub(crate) enum Came {
+    Answer(Answer),
+    /// No whole answer came. The text explains the failure.
+    Failed(Failure, String),
+}
+
+/// An answer with its body, as far as the body was wanted.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) latency: Duration,
+    /// The size of the decoded body.
+    pub(crate) bytes: u64,
+    /// The beginning of the body, which identifies block pages. It is the whole body if that was
+    /// wanted.
+    pub(crate) start: Bytes,
+    /// The error of a body that could not be read, decoded or saved, after a valid head.
+    pub(crate) spoiled: Option<String>,
+}
+
+/// The use of a body.
+#[derive(Clone, Copy)]
+pub(crate) enum Body<'a> {
+    /// Count it.
+    Count,
+    /// Count it and write it below this folder.
+    Save(&'a Path),
+    /// Keep up to this many bytes and read no further.
+    Keep(usize),
+}
+
+/// The number of descriptors reserved for files and sockets that are not connections to hosts.
+const DESCRIPTORS_APART: usize = 64;
+/// The number of descriptors if the system does not report its limit: the usual limit.
+const DESCRIPTORS_USUAL: usize = 1024;
+/// Bytes of an unwanted body that are read to keep its connection.
+const DISCARD_MAX: u64 = 64 * 1024;
+
+impl Clients {
+    /// Keeps the beginning of each body, for rules about answers.
+    #[must_use]
+    pub(crate) fn reading_bodies(mut self, reads_bodies: bool) -> Self {
+        self.reads_bodies = reads_bodies;
+        self
+    }
+
+    /// Returns the clients for `settings`. `per_host` is the maximum of requests in flight per
+    /// host, and so of idle connections there.
+    pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
+        let concurrency = settings.concurrency as usize;
+        let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
+        Ok(Self {
+            keeping: ways(settings, concurrency, Versions::All)?,
+            fresh: ways(settings, 0, Versions::All)?,
+            http1: OnceLock::new(),
+            http1_origins: Origins::default(),
+            cookies: (settings.cookies).then(|| Cookies::new(settings.proxies.len())),
+            settings: settings.clone(),
+            keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
+            proxies: settings.proxies.clone(),
+            timeout: settings.timeout,
+            body_max: settings.max_body,
+            reads_bodies: false,
+        })
+    }
+
+    /// Returns the transport of `egress` in a run over `hosts` hosts.
+    fn way(&self, egress: usize, hosts: usize) -> &Way {
+        let by_egress = if hosts <= self.keep_hosts_max {
+            &self.keeping
+        } else {
+            &self.fresh
+        };
+        &by_egress[egress % by_egress.len()]
+    }
+
+    /// Sends a GET for `url` through `egress`, in a run over `hosts` hosts.
+    pub(crate) async fn get(
+        &self,
+        egress: usize,
+        hosts: usize,
+        url: &Url,
+        body: Body<'_>,
+    ) -> (Came, Duration) {
+        let began = Instant::now();
+        let attempt = self.attempt(egress, hosts, url, body, began);
+        let came = match tokio::time::timeout(self.timeout, attempt).await {
+            Ok(Came::Failed(Failure::Connect, why)) => {
+                Came::Failed(Failure::Connect, self.through(egress) + &why)
+            }
+            Ok(came) => came,
+            Err(_) => Came::Failed(
+                Failure::Timeout,
+                format!("no whole answer within {:?}", self.timeout),
+            ),
+        };
+        (came, began.elapsed())
+    }
+
+    /// Returns the words for an error at a proxy, if `egress` is one.
+    fn through(&self, egress: usize) -> String {
+        let proxy = self.proxies.get(egress % self.proxies.len().max(1));
+        proxy.map_or_else(String::new, |proxy| {
+            format!("through {}: ", without_login(proxy))
+        })
+    }
+
+    /// Sends the request. Repeats it at once over a fresh connection while the server does not
+    /// process it.
+    async fn send(
+        &self,
+        egress: usize,
+        hosts: usize,
+        url: &Url,
+    ) -> Result<Response<Coming>, BoxError> {
+        let cookies = self.cookies.as_ref();
+        let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
+        let origin = self.http1_origins.origin(url);
+        let mut way = if self.http1_origins.has(origin) {
+            self.http1(egress)?
+        } else {
+            self.way(egress, hosts)
+        };
+        let mut repeats = 0;
+        loop {
+            let lost = match way.get(url, cookies.clone()).await {
+                Ok(response) => return Ok(response),
+                Err(lost) => lost,
+            };
+            if repeats == REPEATS_MAX {
+                return Err(lost.why);
+            }
+            repeats += 1;
+            way = match lost.unprocessed {
+                None => return Err(lost.why),
+                Some(Unprocessed::Http1Required) => {
+                    self.http1_origins.add(origin);
+                    self.http1(egress)?
+                }
+                Some(_) if self.http1_origins.has(origin) => self.http1(egress)?,
+                Some(_) => &self.fresh[egress % self.fresh.len()],
+            };
+        }
+    }
+
+    /// Returns the transport of `egress` over HTTP/1.1.
+    fn http1(&self, egress: usize) -> Result<&Way, BoxError> {
+        let ways = if let Some(ways) = self.http1.get() {
+            ways
+        } else {
+            let made = ways(&self.settings, 0, Versions::Http1);
+            let made = made.map_err(|why| why.0)?;
+            self.http1.get_or_init(|| made)
+        };
+        Ok(&ways[egress % ways.len()])
+    }
+
+    async fn attempt(
+        &self,
+        egress: usize,
+        hosts: usize,
+        url: &Url,
+        body: Body<'_>,
+        began: Instant,
+    ) -> Came {
+        let (head, mut coming) = match self.send(egress, hosts, url).await {
+            Ok(response) => response.into_parts(),
+            Err(error) => return failed(&*error),
+        };
+        if let Some(cookies) = &self.cookies {
+            cookies.keep(egress, url, &head.headers);
+        }
+        let mut answer = Answer {
+            status: head.status,
+            headers: head.headers,
+            latency: began.elapsed(),
+            bytes: 0,
+            start: Bytes::new(),
+            spoiled: None,
+        };
+        let codings = match Codings::of(&answer.headers) {
+            Ok(codings) => codings,
+            Err(unknown) => {
+                // This is not an error yet: the status of an error page is enough, in any coding.
+                answer.spoiled = Some(unknown.to_string());
+                return Came::Answer(answer);
+            }
+        };
+        if !codings.is_identity() {
+            // These headers describe the encoded body.
+            answer.headers.remove(CONTENT_ENCODING);
+            answer.headers.remove(CONTENT_LENGTH);
+        }
+        let part = PartialContent::of(answer.status, &answer.headers);
+        answer.spoiled = part.map(|part| part.to_string());
+        let fine = answer.status.is_success() && answer.spoiled.is_none();
+        let saving = match body {
+            Body::Save(dir) if fine => match Saving::begin(dir, url) {
+                Ok(saving) => Some(saving),
+                Err(why) => {
+                    answer.spoiled = Some(format!("{}: {}", dir.display(), io_words(&why)));
+                    return Came::Answer(answer);
+                }
+            },
+            _ => None,
+        };
+        let allowance = if fine {
+            self.body_max
+        } else {
+            self.body_max.min(DISCARD_MAX)
+        };
+        let (bytes_max, start_max) = match body {
+            Body::Keep(max) => (allowance.min(max as u64), max),
+            // A challenge with status 200 is a short page (see `block_page`).
+            _ if fine && !self.reads_bodies && !may_hide_block(&answer) => (allowance, 0),
+            _ => (allowance, BODY_SCANNED),
+        };
+        let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
+        loop {
+            let taken = match next(&mut coming).await {
+                Ok(Some(part)) => intake.push(&part),
+                Ok(None) => intake.end().map(|()| false),
+                // The status of an error page is enough, even if its body breaks off.
+                Err(_) if !fine => break,
+                Err(error) => return failed(&*error),
+            };
+            match taken {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) if !fine => break,
+                Err(error) => return Came::Failed(undecoded(&error), error.to_string()),
+            }
+        }
+        let sink = intake.sink();
+        let enough = match sink.enough.take() {
+            Some(Enough::TooLong) if fine && !matches!(body, Body::Keep(_)) => {
+                Some(format!("body exceeds {bytes_max} bytes (--max-body)"))
+            }
+            Some(Enough::NotSaved(why)) => Some(why),
+            _ => None,
+        };
+        answer.spoiled = answer.spoiled.or(enough);
+        answer.bytes = sink.bytes;
+        answer.start = std::mem::take(&mut sink.start).into();
+        Came::Answer(answer)
+    }
+}
+
+/// Returns the transport of each egress, which keeps up to `keep` idle connections per host.
+fn ways(settings: &Settings, keep: usize, versions: Versions) -> Result<Vec<Way>, Wrong> {
+    if settings.proxies.is_empty() {
+        return Ok(vec![Way::new(settings, None, keep, versions)?]);
+    }
+    let proxies = settings.proxies.iter();
+    proxies
+        .map(|proxy| Way::new(settings, Some(proxy), keep, versions))
+        .collect()
+}
+
+/// Returns how many descriptors this process may have.
+fn descriptors() -> usize {
+    let soft = rlimit::Resource::NOFILE.get_soft();
+    soft.map_or(DESCRIPTORS_USUAL, |soft| {
+        usize::try_from(soft).unwrap_or(usize::MAX)
+    })
+}
+
+fn failed(error: &(dyn Error + 'static)) -> Came {
+    let failure = failure_of(error).unwrap_or(Failure::Reset);
+    Came::Failed(failure, innermost(error))
+}
+
+/// Returns the failure for a body that cannot be decoded.
+fn undecoded(error: &CodingError) -> Failure {
+    match error {
+        CodingError::CutOff(_) => Failure::Reset,
+        _ => Failure::Malformed,
+    }
+}
+
+/// Returns the words of the innermost error. The outer ones only repeat the URL.
+pub(super) fn innermost(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    let text = innermost.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(200)
+        .collect()
+}

@@ -1,0 +1,17 @@
+//! The transport: sends one request and reads its answer, within a time and a size.
+//!
+//! | file | its part |
+//! | --- | --- |
+//! | `client` | one attempt, from the request to the end of the body |
+//! | `ways` | hyper for direct requests, reqwest for proxies |
+//! | `connection` | notes whether a connection was used before |
+//! | `cookies` | the cookies of each egress |
+//! | `body` | decodes a body and counts, keeps or saves it |
+//! | `unexpected` | answers with a good status that may be a block page |
+
+mod body;
+pub(super) mod client;
+mod connection;
+mod cookies;
+mod unexpected;
+mod ways;

@@ -1,0 +1,155 @@
+//! A request under the limiter's policy: its keys, its cost, and the meaning of its answer.
+
+use std::time::Duration;
+
+use http::Method;
+use politely_core::host::Ask;
+use politely_core::key::Key;
+use politely_core::signal::{Outcome, Report};
+use url::Url;
+
+use super::Limiter;
+#[cfg(feature = "policy")]
+use {
+    super::Builder,
+    crate::policy::{PolicyError, Rule, RuleBook, Ruling},
+    std::sync::Arc,
+};
+
+/// A request and the rule that it falls under.
+#[derive(Debug)]
+pub(crate) struct Ruled {
+    /// The request's keys and that of its account.
+    pub(crate) keys: Vec<Key>,
+    pub(crate) ask: Ask,
+    #[cfg(feature = "policy")]
+    rule: Option<Arc<Rule>>,
+}
+
+#[cfg(not(feature = "policy"))]
+impl Limiter {
+    pub(crate) fn ruled(&self, _: Option<&Url>, _: &Method, keys: Vec<Key>) -> Ruled {
+        let ask = Ask::default();
+        Ruled { keys, ask }
+    }
+}
+
+impl Ruled {
+    /// Returns `ask` with the costs of the rule, for those that it does not state.
+    pub(crate) fn costing(&self, ask: Ask) -> Ask {
+        Ask {
+            cost: if ask.cost > 1 {
+                ask.cost
+            } else {
+                self.ask.cost
+            },
+            units: ask.units.or(&self.ask.units),
+            ..ask
+        }
+    }
+}
+
+#[cfg(not(feature = "policy"))]
+impl Ruled {
+    pub(crate) fn judge(&self, _: &Outcome<'_>, _: &mut Report) -> Option<Duration> {
+        None
+    }
+
+    pub(crate) fn account_hold(&self, _: &Report) -> Option<(&Key, Duration)> {
+        None
+    }
+
+    pub(crate) fn reads_bodies(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn resends(&self, _: &Method) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "policy")]
+impl Builder {
+    /// Sets the rules of limits.
+    ///
+    /// The tower layer and the reqwest middleware apply a rule whole: its account, costs and rules
+    /// about answers. [`Limiter::acquire`] knows only keys, so paths do not apply there.
+    ///
+    /// ```
+    /// # #[cfg(feature = "policy")] {
+    /// use politely::Limiter;
+    ///
+    /// let rules = "[[rule]]\nmatch = [\"api.example.com\"]\nlimits = [\"1000/h\"]";
+    /// let limiter = Limiter::builder().policy(rules.parse()?)?.build()?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A rule has shares. They divide a key between the workers of a coordinator.
+    pub fn policy(mut self, rules: RuleBook) -> Result<Self, PolicyError> {
+        if let Some(rule) = rules.first_with(|rule| !rule.share.is_empty()) {
+            return Err(PolicyError::shares_need_a_coordinator(rule.line));
+        }
+        self.policy = Some(Arc::new(rules));
+        Ok(self)
+    }
+}
+
+#[cfg(feature = "policy")]
+impl Limiter {
+    /// Returns the request under its rule, and lets its keys follow the rule.
+    pub(crate) fn ruled(&self, url: Option<&Url>, method: &Method, mut keys: Vec<Key>) -> Ruled {
+        let mut ask = Ask::default();
+        let mut rule = None;
+        if let (Some(book), Some(key)) = (&self.0.policy, keys.first()) {
+            let ruling = match url {
+                Some(url) => book.of_url(url, key),
+                None => book.of_key(key),
+            };
+            // If there is no room for a key, the request for a permit fails with that error.
+            let _ = self.follow_rule(key, ruling.map(Ruling::own));
+            if let Some((account, of_account)) = ruling.and_then(Ruling::account) {
+                let _ = self.follow_rule(account, Some(of_account));
+                if !keys.contains(account) {
+                    keys.push(account.clone());
+                }
+            }
+            rule = ruling.map(|ruling| Arc::clone(ruling.rule));
+        }
+        if let Some(rule) = &rule {
+            ask.cost = rule.costs.requests(method).unwrap_or(1);
+            ask.units = rule.costs.units(method);
+        }
+        Ruled { keys, ask, rule }
+    }
+}
+
+#[cfg(feature = "policy")]
+impl Ruled {
+    /// Gives `report` the meaning of the rule about answers that fits. Returns how long the key is
+    /// held.
+    pub(crate) fn judge(&self, outcome: &Outcome<'_>, report: &mut Report) -> Option<Duration> {
+        let answer = self.rule.as_ref()?.judge(outcome, report)?;
+        if answer.notify {
+            let (key, line, signal) = (&self.keys[0], answer.line, answer.signal.as_str());
+            tracing::warn!(%key, line, signal, status = report.status, "an answer fits a rule");
+        }
+        answer.hold
+    }
+
+    /// Returns the account that an answer holds, and how long.
+    pub(crate) fn account_hold(&self, report: &Report) -> Option<(&Key, Duration)> {
+        self.rule.as_ref()?.account_hold(report)
+    }
+
+    /// Returns whether a rule about answers reads the body.
+    pub(crate) fn reads_bodies(&self) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.reads_bodies())
+    }
+
+    /// Returns whether a refused request is sent again, whatever its method.
+    pub(crate) fn resends(&self, method: &Method) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.resends(method))
+    }
+}

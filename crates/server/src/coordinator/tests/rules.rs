@@ -1,0 +1,230 @@
+//! Tests of what a rule of a policy says beside limits.
+
+use super::*;
+
+/// Returns a coordinator that follows `rules`, and the folder of its policy file.
+fn ruled(config: Config, rules: &str) -> (Coordinator, tempfile::TempDir) {
+    let coordinator = coordinator(config);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    std::fs::write(&file, rules).unwrap();
+    coordinator.load_policy(&file).unwrap();
+    (coordinator, dir)
+}
+
+fn of_url(url: &str, method: &str) -> Item {
+    Item {
+        url: Some(url.to_owned()),
+        key: None,
+        method: (!method.is_empty()).then(|| method.to_owned()),
+        ..item("", "")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_method_costs_what_its_rule_says() {
+    let rules = "[[rule]]\nmatch = [\"a.example\"]\naccount = \"a\"\nlimits = [\"10 points/min\"]\n\
+                 cost = { points = { GET = 1, default = 5 } }\n";
+    let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), rules);
+    let worker = coordinator.worker("w");
+    let left = || coordinator.explain("custom/a").unwrap().budgets[0].remaining;
+    for (method, after) in [("", 9), ("POST", 4), ("GET", 3)] {
+        let asked = of_url("https://a.example/", method);
+        coordinator.one(&worker, asked, AT_ONCE).await.granted();
+        assert_eq!(left(), after, "{method}");
+    }
+    // An amount that the item states comes first.
+    let stated = Item {
+        cost: serde_json::from_value(serde_json::json!({"points": 2})).unwrap(),
+        ..of_url("https://a.example/", "POST")
+    };
+    coordinator.one(&worker, stated, AT_ONCE).await.granted();
+    assert_eq!(left(), 1);
+    let wrong = of_url("https://a.example/", "NO METHOD");
+    let Answer::Error { error, .. } = coordinator.one(&worker, wrong, AT_ONCE).await else {
+        panic!("a method has no space")
+    };
+    assert_eq!(error.field, "method");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_means_what_its_rule_says() {
+    let rules = "[[rule]]\nmatch = [\"a.example\"]\n[[rule.answer]]\n\
+                 when = { status = 200, body = \"(?i)slow down\" }\nsignal = \"rate_limited\"\n\
+                 hold = \"60s\"\nnotify = true\n";
+    let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), rules);
+    let worker = coordinator.worker("w");
+    let mut events = coordinator.watch().events().from_now();
+    let asked = || of_url("https://a.example/x", "");
+    let grant = coordinator.one(&worker, asked(), AT_ONCE).await.granted();
+    let answer = coordinator.tell(&worker, &told(&grant));
+    assert_eq!((answer.next, answer.hold_ms), (Next::Done, 0));
+    let grant = coordinator.one(&worker, asked(), AT_ONCE).await.granted();
+    let soft = Told {
+        body_start: Some("Please SLOW down".to_owned()),
+        ..told(&grant)
+    };
+    let answer = coordinator.tell(&worker, &soft);
+    assert!(matches!(answer.next, Next::Retry { .. }), "{answer:?}");
+    assert!(answer.hold_ms >= 60_000, "{answer:?}");
+    let (retry_in_ms, ..) = coordinator.one(&worker, asked(), AT_ONCE).await.wait();
+    assert!(retry_in_ms > 50_000);
+    let Some(crate::watch::Next::Event(_, event)) = events.next().await else {
+        panic!("an event comes")
+    };
+    assert_eq!(event.kind, politely_api::wire::EventKind::Answer);
+    let counts = coordinator
+        .watch()
+        .answers
+        .counts(coordinator.now(), None, 24);
+    assert_eq!(
+        (counts.signals["ok"], counts.signals["rate_limited"]),
+        (1, 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_holds_the_account_if_its_rule_says_so() {
+    let rules = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"a\"\nlimits = [\"50/s\"]\n\
+                 feedback = \"account\"\n";
+    let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), rules);
+    let worker = coordinator.worker("w");
+    let asked = |host: &str| of_url(&format!("https://{host}.example/"), "");
+    let grant = coordinator
+        .one(&worker, asked("one"), AT_ONCE)
+        .await
+        .granted();
+    coordinator.tell(&worker, &refusal(&grant, "30"));
+    let (retry_in_ms, reason, _) = coordinator.one(&worker, asked("two"), AT_ONCE).await.wait();
+    assert!(
+        retry_in_ms >= 30_000 && reason.starts_with("hold"),
+        "{retry_in_ms} {reason}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_post_is_sent_again_only_if_its_rule_says_so() {
+    let rules = "[[rule]]\nmatch = [\"a.example\"]\nresend = [\"POST\"]\n";
+    let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), rules);
+    let worker = coordinator.worker("w");
+    for (host, is_resent) in [("a.example", true), ("b.example", false)] {
+        let asked = of_url(&format!("https://{host}/"), "POST");
+        let grant = coordinator.one(&worker, asked, AT_ONCE).await.granted();
+        let refused = Told {
+            method: Some("POST".to_owned()),
+            ..refusal(&grant, "1")
+        };
+        let answer = coordinator.tell(&worker, &refused);
+        assert_eq!(
+            matches!(answer.next, Next::Retry { .. }),
+            is_resent,
+            "{host}"
+        );
+    }
+    // A connection that broke may have delivered the request.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = of_url("https://a.example/", "POST");
+    let grant = coordinator
+        .one(&worker, asked, Duration::from_secs(5))
+        .await
+        .granted();
+    let broken = Told {
+        method: Some("POST".to_owned()),
+        status: None,
+        error: Some(politely_api::wire::ErrorKind::Reset),
+        ..told(&grant)
+    };
+    let answer = coordinator.tell(&worker, &broken);
+    assert!(matches!(answer.next, Next::GiveUp { .. }), "{answer:?}");
+}
+
+/// Two groups wait for one account at 50 requests per second for a minute.
+#[tokio::test(start_paused = true)]
+async fn shares_divide_an_account_by_weight() {
+    let rules = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"a\"\nlimits = [\"50/s\"]\n\
+                 share = { interactive = 3, batch = 1 }\n";
+    let mut config = Config::fixed(1_000.0, 10.0);
+    config.limits.in_flight = 1_000;
+    let (coordinator, _dir) = ruled(config, rules);
+    let counts: Arc<[std::sync::atomic::AtomicU64; 2]> = Arc::default();
+    // The first second's burst is free for both groups, so counting starts after it.
+    let begins = coordinator.now() + Duration::from_secs(1);
+    let ends = begins + Duration::from_mins(1);
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..16 {
+        let (coordinator, counts) = (coordinator.clone(), Arc::clone(&counts));
+        tasks.spawn(async move {
+            let name = ["interactive", "batch"][i % 2];
+            let worker = coordinator.worker(&format!("{name}-{i}"));
+            while coordinator.now() < ends {
+                let asked = of_url(&format!("https://h{i}.example/"), "");
+                let answer = coordinator
+                    .one(&worker, asked, Duration::from_secs(30))
+                    .await;
+                let Answer::Granted(grant) = answer else {
+                    continue;
+                };
+                let counted = u64::from(coordinator.now() >= begins);
+                counts[i % 2].fetch_add(counted, std::sync::atomic::Ordering::Relaxed);
+                coordinator.tell(&worker, &told(&grant));
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+    let [interactive, batch] = [0, 1].map(|i| counts[i].load(std::sync::atomic::Ordering::Relaxed));
+    let ratio = interactive as f64 / batch as f64;
+    assert!((ratio / 3.0 - 1.0).abs() < 0.02, "{interactive}:{batch}");
+    assert!(
+        interactive + batch > 2_900,
+        "the account is used: {interactive}:{batch}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_of_blocks_above_the_rules_makes_an_event() {
+    let rules = "[[rule]]\nmatch = [\"a.example\"]\nblock_share = 0.5\n[[rule.answer]]\n\
+                 when = { status = 403 }\nsignal = \"blocked\"\n";
+    let (coordinator, _dir) = ruled(Config::fixed(1_000.0, 100.0), rules);
+    let worker = coordinator.worker("w");
+    let mut events = coordinator.watch().events().from_now();
+    let mut grants = Vec::new();
+    for _ in 0..4 {
+        for _ in 0..4 {
+            let asked = of_url("https://a.example/x", "");
+            let answer = coordinator
+                .one(&worker, asked, Duration::from_secs(1))
+                .await;
+            grants.push(answer.granted());
+        }
+        for grant in grants.drain(..) {
+            coordinator.tell(&worker, &told(&grant));
+        }
+    }
+    for _ in 0..40 {
+        let asked = of_url("https://a.example/x", "");
+        let answer = coordinator
+            .one(&worker, asked, Duration::from_mins(1))
+            .await;
+        let Answer::Granted(grant) = answer else {
+            continue;
+        };
+        let blocked = Told {
+            status: Some(403),
+            ..told(&grant)
+        };
+        coordinator.tell(&worker, &blocked);
+        coordinator
+            .limiter()
+            .unpark(&Key::host("a.example").unwrap());
+    }
+    let mut kinds = Vec::new();
+    while let Some(Some(crate::watch::Next::Event(_, event))) =
+        futures_util::FutureExt::now_or_never(events.next())
+    {
+        kinds.push(event.kind);
+    }
+    let blocks = kinds
+        .iter()
+        .filter(|kind| **kind == politely_api::wire::EventKind::Blocks);
+    assert_eq!(blocks.count(), 1, "{kinds:?}");
+}

@@ -1,0 +1,282 @@
+//! What all coordinators of a fleet are told: events, and the counts of the audit.
+//!
+//! A coordinator puts its events and counts into an outbox. One task appends them to the log of the
+//! fleet ([`ring`]) in batches, and applies each batch of the log, its own included. So all
+//! coordinators have the same events in the same order, and the same sums.
+
+mod ring;
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use parking_lot::Mutex;
+use politely::cells::{Engine, EngineError, Notice};
+use politely_api::wire::Event;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use self::ring::{Batch, Ring};
+use crate::coordinator::Coordinator;
+use crate::usage::HourLines;
+
+/// Events gather for this long before they are appended.
+const GATHER: Duration = Duration::from_millis(10);
+/// The interval at which the log is read in case a notice was lost.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// The interval at which the counts of the audit go to the log.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// The delay after the engine failed.
+const AGAIN: Duration = Duration::from_millis(200);
+/// The most events of one batch.
+const EVENTS_MAX: usize = 1_000;
+/// The most events that wait for the engine. Beyond it the oldest are dropped.
+const WAITING_MAX: usize = 16_384;
+/// The most rows of the audit in one batch. They take some 20 KB.
+const ROWS_MAX: usize = 1_000;
+/// The most batches of the audit that wait for the engine.
+const COUNTS_MAX: usize = 2_000;
+/// The most bytes of a batch after decompression.
+const BATCH_MAX: u64 = 1 << 24;
+
+/// The first byte of a batch: its content is events, or rows of the audit.
+const EVENTS: u8 = b'E';
+const COUNTS: u8 = b'C';
+
+/// The log of a fleet, and what this coordinator has for it.
+pub(crate) struct FleetLog {
+    engine: Arc<dyn Engine>,
+    outbox: Arc<Outbox>,
+}
+
+/// What this coordinator has for the log.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    waiting: Mutex<Waiting>,
+    wake: Notify,
+    /// Signals that a batch was appended.
+    appended: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: VecDeque<Event>,
+    counts: VecDeque<HourLines>,
+}
+
+/// A batch that is not appended yet.
+enum Draft {
+    Events(Vec<Event>),
+    Counts(HourLines),
+}
+
+impl FleetLog {
+    pub(crate) fn new(engine: Arc<dyn Engine>) -> Self {
+        let outbox = Arc::default();
+        Self { engine, outbox }
+    }
+
+    pub(crate) const fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
+    }
+}
+
+impl Outbox {
+    pub(crate) fn put_event(&self, event: Event) {
+        let mut waiting = self.waiting.lock();
+        if waiting.events.len() >= WAITING_MAX {
+            waiting.events.pop_front();
+        }
+        waiting.events.push_back(event);
+        drop(waiting);
+        self.wake.notify_one();
+    }
+
+    /// Adds counts of the audit. They are lost if the engine is away for hours.
+    pub(crate) fn put_counts(&self, hours: Vec<HourLines>) {
+        let mut waiting = self.waiting.lock();
+        for HourLines { hour, lines } in hours {
+            let chunks = lines.chunks(ROWS_MAX).map(|lines| HourLines {
+                hour,
+                lines: lines.to_vec(),
+            });
+            waiting.counts.extend(chunks);
+        }
+        while waiting.counts.len() > COUNTS_MAX {
+            waiting.counts.pop_front();
+        }
+        drop(waiting);
+        self.wake.notify_one();
+    }
+
+    /// Waits until everything is in the log.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let appended = self.appended.notified();
+            if self.is_empty() {
+                return;
+            }
+            appended.await;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.events.is_empty() && waiting.counts.is_empty()
+    }
+
+    /// Returns the next batch. Events go first, since their readers wait.
+    fn next(&self) -> Option<Draft> {
+        let waiting = self.waiting.lock();
+        if !waiting.events.is_empty() {
+            let events = waiting.events.iter().take(EVENTS_MAX);
+            return Some(Draft::Events(events.cloned().collect()));
+        }
+        waiting.counts.front().cloned().map(Draft::Counts)
+    }
+
+    /// Removes a batch that was appended.
+    fn remove(&self, draft: &Draft) {
+        let mut waiting = self.waiting.lock();
+        match draft {
+            Draft::Events(events) => {
+                let count = events.len().min(waiting.events.len());
+                waiting.events.drain(..count);
+            }
+            Draft::Counts(_) => _ = waiting.counts.pop_front(),
+        }
+        drop(waiting);
+        self.appended.notify_waiters();
+    }
+}
+
+impl Draft {
+    /// Returns the number of events and the bytes of the batch.
+    fn encode(&self) -> (u32, Vec<u8>) {
+        let (events, kind, json) = match self {
+            Self::Events(events) => (events.len(), EVENTS, serde_json::to_vec(events)),
+            Self::Counts(counts) => (0, COUNTS, serde_json::to_vec(counts)),
+        };
+        let mut packed = GzEncoder::new(vec![kind], Compression::fast());
+        // Writing to a `Vec` cannot fail.
+        let _ = packed.write_all(&json.unwrap_or_default());
+        (events as u32, packed.finish().unwrap_or_default())
+    }
+
+    fn decode(content: &[u8]) -> Option<Self> {
+        let (&kind, packed) = content.split_first()?;
+        let mut json = Vec::new();
+        let mut unpacked = GzDecoder::new(packed).take(BATCH_MAX);
+        unpacked.read_to_end(&mut json).ok()?;
+        match kind {
+            EVENTS => serde_json::from_slice(&json).ok().map(Self::Events),
+            COUNTS => serde_json::from_slice(&json).ok().map(Self::Counts),
+            _ => None,
+        }
+    }
+}
+
+impl Coordinator {
+    /// Follows the log of the fleet until the coordinator is dropped.
+    pub(crate) async fn follow_log(self) {
+        let Some(FleetLog { engine, outbox }) = self.fleet_log() else {
+            return;
+        };
+        let (sender, mut notices) = mpsc::unbounded_channel();
+        engine.listen(Arc::new(move |notice| {
+            let _ = sender.send(notice);
+        }));
+        let mut ring = Ring::new(Arc::clone(engine));
+        let before = loop {
+            match ring.open().await {
+                Ok(batches) => break batches,
+                Err(_) => tokio::time::sleep(AGAIN).await,
+            }
+        };
+        // The counts of these batches were added before this coordinator began.
+        for batch in before.iter().filter(|batch| batch.events > 0) {
+            self.apply_batch(batch);
+        }
+        self.watch().events().join_here();
+        let mut on_batch = |batch: Batch| self.apply_batch(&batch);
+        let mut counted = Instant::now();
+        let mut is_subscribed = false;
+        loop {
+            if !is_subscribed {
+                is_subscribed = engine.watch(ring.cells(), Vec::new()).await.is_ok();
+            }
+            let heard = tokio::select! {
+                notice = notices.recv() => match notice {
+                    Some(Notice::Written { cell, value }) => {
+                        ring.handle_notice(&cell, value, &mut on_batch).await
+                    }
+                    Some(Notice::Unheard { .. }) => {
+                        is_subscribed = false;
+                        tokio::time::sleep(AGAIN).await;
+                        // A subscription that ended tells it once per cell.
+                        while notices.try_recv().is_ok() {}
+                        ring.catch_up(&mut on_batch).await
+                    }
+                    None => return,
+                },
+                () = outbox.wake.notified() => {
+                    tokio::time::sleep(GATHER).await;
+                    Ok(())
+                }
+                () = tokio::time::sleep(READ_EVERY) => ring.catch_up(&mut on_batch).await,
+            };
+            if counted.elapsed() >= COUNT_EVERY {
+                counted = Instant::now();
+                outbox.put_counts(self.usage_counts().take_unsent(self.now()));
+            }
+            let sent = match heard {
+                Ok(()) => self.send_next(outbox, &mut ring, &mut on_batch).await,
+                Err(why) => Err(why),
+            };
+            if sent.is_err() {
+                // The coordinator reports elsewhere that the engine is away.
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+
+    /// Appends the next batch of the outbox, if there is one.
+    async fn send_next(
+        &self,
+        outbox: &Outbox,
+        ring: &mut Ring,
+        on_batch: &mut impl FnMut(Batch),
+    ) -> Result<(), EngineError> {
+        let Some(draft) = outbox.next() else {
+            return Ok(());
+        };
+        let (events, content) = draft.encode();
+        ring.append(events, &content, on_batch).await?;
+        outbox.remove(&draft);
+        if !outbox.is_empty() {
+            outbox.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    fn apply_batch(&self, batch: &Batch) {
+        match Draft::decode(&batch.content) {
+            Some(Draft::Events(events)) => {
+                let log = self.watch().events();
+                log.append(batch.run as u32, batch.events_before, events);
+            }
+            Some(Draft::Counts(counts)) => self.usage_counts().add(&counts, self.now()),
+            None => {
+                let number = batch.number;
+                tracing::warn!(
+                    number,
+                    "a batch of the fleet's log cannot be read; run one version of politely"
+                );
+            }
+        }
+    }
+}
