@@ -1,6 +1,8 @@
 //! Times the reading and the matching of 100,000 rules:
 //! `cargo run --release -p politely-benches --bin policy`.
 
+#![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
+
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::time::Instant;

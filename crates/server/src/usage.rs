@@ -342,7 +342,7 @@ impl Counts {
         }
         for line in lines {
             self.change(hour, &line.worker, &line.key, |counts| {
-                counts.add(&line.counts)
+                counts.add(&line.counts);
             });
         }
     }

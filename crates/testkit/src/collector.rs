@@ -16,7 +16,7 @@ pub use opentelemetry_proto::tonic::common::v1::any_value::Value;
 pub use opentelemetry_proto::tonic::metrics::v1::{metric::Data, number_data_point};
 
 /// The longest time until something arrives.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A collector on loopback, for OTLP over HTTP.
 pub struct Collector {

@@ -266,26 +266,14 @@ impl Limits {
     fn ask(&self, keys: &KeySet) -> Result<(Permit, Option<Permit>), Refusal> {
         let ask = self.ask_of(&keys[0]);
         let Some(fleet) = &self.fleet else {
-            return Ok((self.granted(&self.limiter, keys, ask)?, None));
+            return Ok((try_acquire(&self.limiter, keys, ask)?, None));
         };
         let (shared, own) = keys.split_at(self.fleet_keys(keys));
         let own = match own {
             [] => None,
             own => Some(self.limiter.try_acquire(own)?),
         };
-        Ok((self.granted(fleet, shared, ask)?, own))
-    }
-
-    fn granted(
-        &self,
-        limiter: &Limiter,
-        keys: &[Key],
-        ask: Option<Ask>,
-    ) -> Result<Permit, Refusal> {
-        match ask {
-            None => limiter.try_acquire(keys),
-            Some(ask) => limiter.try_in_turn(keys, ask, Turn::LAST),
-        }
+        Ok((try_acquire(fleet, shared, ask)?, own))
     }
 
     /// Returns how many of a request's keys are the fleet's: the host's, and that of its account.
@@ -568,4 +556,11 @@ fn egress_name(proxy: &str) -> String {
             ))
         })
         .unwrap_or_else(|| "proxy".to_owned())
+}
+
+fn try_acquire(limiter: &Limiter, keys: &[Key], ask: Option<Ask>) -> Result<Permit, Refusal> {
+    match ask {
+        None => limiter.try_acquire(keys),
+        Some(ask) => limiter.try_in_turn(keys, ask, Turn::LAST),
+    }
 }

@@ -72,22 +72,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     {
         engine.write_learned(&key);
     }
-    let rule = engine.limits.rule_of(&url);
-    if let Some((account, length)) = rule.and_then(|rule| rule.account_hold(&report)) {
-        engine.limits.hold(account, length, HoldReason::RetryAfter);
-    }
-    if let Some(answer) = answer {
-        let host = engine
-            .lock()
-            .frontier
-            .lane(lane)
-            .keys
-            .first()
-            .map(|keys| keys[0].clone());
-        if let Some(host) = host {
-            follow_answer(engine, &host, &report, answer);
-        }
-    }
+    follow_rule(engine, lane, &url, &report, answer);
     if report.signal.is_refusal() {
         pending.refused += 1;
     }
@@ -138,6 +123,27 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
             again(engine, lane, pending, delay, &last);
         }
         (After::Onward(to), _) => onward(engine, lane, pending, to, &last),
+    }
+}
+
+/// Applies the holds of the policy's rule for `url`.
+fn follow_rule(
+    engine: &Engine,
+    lane: LaneId,
+    url: &Url,
+    report: &Report,
+    answer: Option<&AnswerRule>,
+) {
+    let rule = engine.limits.rule_of(url);
+    if let Some((account, length)) = rule.and_then(|rule| rule.account_hold(report)) {
+        engine.limits.hold(account, length, HoldReason::RetryAfter);
+    }
+    let Some(answer) = answer else {
+        return;
+    };
+    let keys = engine.lock().frontier.lane(lane).keys.first().cloned();
+    if let Some(keys) = keys {
+        follow_answer(engine, &keys[0], report, answer);
     }
 }
 

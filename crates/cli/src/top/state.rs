@@ -117,6 +117,10 @@ pub(super) struct Crawls {
     /// The chosen crawl. The first one until the user moves.
     pub(super) chosen: Option<String>,
     /// `None` until the coordinator answered, and `Some(None)` if it has no frontier.
+    #[expect(
+        clippy::option_option,
+        reason = "the two absences are drawn differently"
+    )]
     pub(super) seen: Option<Option<CrawlsSeen>>,
 }
 

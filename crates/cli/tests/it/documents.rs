@@ -130,7 +130,7 @@ impl Place {
                 let first = text.lines().next().unwrap_or_default();
                 let name = first
                     .strip_prefix("// ")
-                    .filter(|name| name.ends_with(".mjs"));
+                    .filter(|name| Path::new(name).extension() == Some("mjs".as_ref()));
                 let file = folder.join(name.unwrap_or("block.mjs"));
                 fs::write(&file, &text).expect("the block is written");
                 if name.is_some() {

@@ -1,5 +1,6 @@
 //! `--otlp`: spans and metrics at an OpenTelemetry collector.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -62,11 +63,15 @@ impl Sending {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
-fn text(text: &str) -> Option<Value> {
-    Some(Value::StringValue(text.to_owned()))
+fn text(text: &str) -> Value {
+    Value::StringValue(text.to_owned())
 }
 
 #[test]
@@ -83,9 +88,9 @@ fn each_acquire_is_a_span_of_the_callers_trace() {
         assert_eq!(span.name, "politely.acquire");
         assert_eq!(hex(&span.trace_id), TRACE);
         assert_eq!(hex(&span.parent_span_id), PARENT);
-        assert_eq!(attribute(span, "politely.key"), text("a.example"));
-        assert_eq!(attribute(span, "politely.result"), text("granted"));
-        assert_eq!(attribute(span, "politely.worker"), text("w"));
+        assert_eq!(attribute(span, "politely.key"), Some(text("a.example")));
+        assert_eq!(attribute(span, "politely.result"), Some(text("granted")));
+        assert_eq!(attribute(span, "politely.worker"), Some(text("w")));
     }
     // The first request leaves at once. The second one waits for its pace.
     assert_eq!(attribute(&spans[0], "politely.reason"), None);
@@ -93,7 +98,7 @@ fn each_acquire_is_a_span_of_the_callers_trace() {
         attribute(&spans[0], "politely.wait_ms"),
         Some(Value::DoubleValue(0.0))
     );
-    assert_eq!(attribute(&spans[1], "politely.reason"), text("pace"));
+    assert_eq!(attribute(&spans[1], "politely.reason"), Some(text("pace")));
     let Some(Value::DoubleValue(waited)) = attribute(&spans[1], "politely.wait_ms") else {
         panic!("{spans:?}")
     };
@@ -108,8 +113,8 @@ fn each_acquire_is_a_span_of_the_callers_trace() {
     let answer = sending.acquire(r#"{"key":"c.example","cost":0}"#, "traceparent: x\r\n");
     assert!(answer.contains("error"), "{answer}");
     let last = collector.spans(3).pop().expect("a span");
-    assert_eq!(attribute(&last, "politely.key"), text("c.example"));
-    assert_eq!(attribute(&last, "politely.result"), text("error"));
+    assert_eq!(attribute(&last, "politely.key"), Some(text("c.example")));
+    assert_eq!(attribute(&last, "politely.result"), Some(text("error")));
     assert!(last.parent_span_id.is_empty(), "{last:?}");
 }
 
@@ -156,7 +161,7 @@ fn a_run_sends_a_span_per_request() {
     let spans = collector.spans(3);
     let key = host.trim_start_matches("http://");
     for span in &spans {
-        assert_eq!(attribute(span, "politely.key"), text(key), "{span:?}");
+        assert_eq!(attribute(span, "politely.key"), Some(text(key)), "{span:?}");
     }
     let granted = |metric: &_| matches!(metric, Data::Sum(_));
     collector.metric("politely_granted_total", |metric| {

@@ -57,6 +57,10 @@ impl Host {
     }
 
     /// Decides whether `ask` may leave. A grant takes its slots and tokens; a wait takes nothing.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "callers build a request in the call"
+    )]
     pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
         if ask.is_plain()
             && let Some(grant) = self.pass(now, config)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Ask, Host, Reason, Wait};
-use crate::budget::{DeclaredLimits, LimitUnit};
+use crate::budget::{DeclaredLimit, DeclaredLimits, LimitUnit};
 use crate::config::Config;
 use crate::gate::{LeaseId, Rate};
 use crate::{Rng, Timestamp};
@@ -232,7 +232,7 @@ impl Host {
     ) {
         let limits = self.declared(config).windows().iter();
         let of_requests = limits.filter(|limit| limit.unit() == LimitUnit::Requests);
-        let slowest = of_requests.filter_map(|limit| limit.per_second());
+        let slowest = of_requests.filter_map(DeclaredLimit::per_second);
         let per_s = slowest.fold(rate.per_s, f64::min);
         let interval = Rate::per_second(per_s).interval().min(INTERVAL_MAX);
         let interval = interval * u32::from(cost.max(1));

@@ -129,15 +129,13 @@ impl<S: Store> Frontier<S> {
             }
             let mut units = self.units.of_domain(id);
             let has_page = |page: &Ready| page.hash() == hash;
-            return Ok(
-                match units.find(|(_, held)| held.pages.iter().any(has_page)) {
-                    Some((token, _)) => Found::Leased(token),
-                    None => {
-                        let added_secs = row.added_secs;
-                        Found::Stored(id, Stored { hash, added_secs })
-                    }
-                },
-            );
+            let unit = units.find(|(_, held)| held.pages.iter().any(has_page));
+            return Ok(if let Some((token, _)) = unit {
+                Found::Leased(token)
+            } else {
+                let added_secs = row.added_secs;
+                Found::Stored(id, Stored { hash, added_secs })
+            });
         }
         Ok(Found::Unknown)
     }

@@ -36,16 +36,12 @@ impl Limiter {
 
 impl Ruled {
     /// Returns `ask` with the costs of the rule, for those that it does not state.
-    pub(crate) fn costing(&self, ask: Ask) -> Ask {
-        Ask {
-            cost: if ask.cost > 1 {
-                ask.cost
-            } else {
-                self.ask.cost
-            },
-            units: ask.units.or(&self.ask.units),
-            ..ask
+    pub(crate) fn costing(&self, mut ask: Ask) -> Ask {
+        if ask.cost <= 1 {
+            ask.cost = self.ask.cost;
         }
+        ask.units = ask.units.or(&self.ask.units);
+        ask
     }
 }
 

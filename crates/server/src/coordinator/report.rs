@@ -11,7 +11,7 @@ use politely::core::signal::{
     BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
 use politely::policy::{AnswerRule, Rule};
-use politely::{UnitCosts, wall_clock};
+use politely::{Directions, UnitCosts, wall_clock};
 use politely_api::wire::{self, EventKind, Meaning, Next, Told, ToldAnswer};
 
 use super::answers::Answered;
@@ -39,6 +39,39 @@ impl Coordinator {
                 error: Some(error),
                 ..ToldAnswer::default()
             },
+        }
+    }
+
+    /// Holds the account of a request whose answer affects it, and returns the account.
+    fn hold_account(&self, rule: Option<&Rule>, report: &Report) -> Option<Key> {
+        let (account, length) = rule?.account_hold(report)?;
+        // The account of a granted request is known, so there is room for it.
+        let _ = self.0.limiter.hold(account, length, HoldReason::RetryAfter);
+        Some(account.clone())
+    }
+
+    /// Records a report for operators: numbers, the audit and events.
+    fn record(
+        &self,
+        now: Timestamp,
+        worker: &Worker,
+        key: &Key,
+        report: &Report,
+        directions: &Directions,
+        block_share: Option<f64>,
+    ) {
+        if directions.late {
+            worker.late();
+        } else {
+            worker.reported(report.signal);
+        }
+        let block_share = block_share.unwrap_or(BLOCK_SHARE);
+        self.0
+            .watch
+            .heard(now, key, report, directions, block_share);
+        self.0.usage.reported(now, worker.name(), key, report);
+        if directions.event {
+            self.0.watch.event(now, &self.0.limiter, key, report);
         }
     }
 
@@ -116,12 +149,9 @@ impl Coordinator {
         if let Some(answer) = of_rule {
             hold_until = hold_until.max(self.follow_answer(&key, &report, answer));
         }
-        let of_account = rule.as_ref().and_then(|rule| rule.account_hold(&report));
-        if let Some((account, length)) = of_account {
-            // The account of a granted request is known, so there is room for it.
-            let _ = self.0.limiter.hold(account, length, HoldReason::RetryAfter);
-            aftermath.held.push(account.clone());
-        }
+        aftermath
+            .held
+            .extend(self.hold_account(rule.as_deref(), &report));
         let resends = rule
             .as_ref()
             .is_some_and(|rule| rule.resends(&attempt.method));
@@ -141,20 +171,8 @@ impl Coordinator {
             aftermath.gone.push(number.0);
         }
         drop(shard);
-        if directions.late {
-            worker.late();
-        } else {
-            worker.reported(report.signal);
-        }
         let block_share = rule.as_ref().and_then(|rule| rule.block_share);
-        let block_share = block_share.unwrap_or(BLOCK_SHARE);
-        self.0
-            .watch
-            .heard(now, &key, &report, &directions, block_share);
-        self.0.usage.reported(now, worker.name(), &key, &report);
-        if directions.event {
-            self.0.watch.event(now, &self.0.limiter, &key, &report);
-        }
+        self.record(now, worker, &key, &report, &directions, block_share);
         let is_held = of_rule.is_some_and(|answer| answer.hold.is_some());
         if report.signal != Signal::Ok && directions.hold_until > now || directions.event || is_held
         {

@@ -28,6 +28,9 @@ const PRIORITY_STEP: Duration = Duration::from_secs(10);
 /// The most time before a start for which a killed coordinator may have forgotten requests.
 const UNKNOWN_BEFORE: Duration = Duration::from_secs(2);
 
+/// The keys of an item, and the rule of the policy for the first one.
+type KeysAndRule = (SmallVec<[Key; 1]>, Option<Arc<Rule>>);
+
 /// One valid item of an acquire request.
 pub(super) struct Wanted<'a> {
     pub(super) item: u32,
@@ -208,7 +211,7 @@ impl Coordinator {
     }
 
     /// Returns the keys of an item, and the rule of the policy for the first one.
-    fn keys_of(&self, asked: &Item) -> Result<(SmallVec<[Key; 1]>, Option<Arc<Rule>>), Quick> {
+    fn keys_of(&self, asked: &Item) -> Result<KeysAndRule, Quick> {
         let mut named = None;
         let first = match (&asked.url, &asked.key) {
             (Some(url), None) => {

@@ -115,7 +115,7 @@ impl Ring {
         on_batch: &mut impl FnMut(Batch),
     ) -> Result<(), EngineError> {
         for _ in 0..TRIES {
-            let cell = self.cell_of(self.next);
+            let cell = Self::cell_of(self.next);
             let batch = Batch {
                 run: self.run,
                 number: self.next,
@@ -154,7 +154,7 @@ impl Ring {
         on_batch: &mut impl FnMut(Batch),
     ) -> Result<(), EngineError> {
         loop {
-            let (next, cell) = (self.next, self.cell_of(self.next));
+            let (next, cell) = (self.next, Self::cell_of(self.next));
             let found = self.read(vec![Arc::clone(&self.cells[cell])]).await?;
             let found = found.into_iter().next().flatten();
             self.handle_value(cell, found, on_batch).await?;
@@ -208,7 +208,7 @@ impl Ring {
         self.seen[cell] = value.map(Arc::from);
         if batch.run == self.run && batch.number > self.next {
             let first = self.next.max(batch.number.saturating_sub(CELLS - 1));
-            let cells: Vec<_> = (first..batch.number).map(|it| self.cell_of(it)).collect();
+            let cells: Vec<_> = (first..batch.number).map(Self::cell_of).collect();
             let names = cells.iter().map(|cell| Arc::clone(&self.cells[*cell]));
             let values = self.read(names.collect()).await?;
             for (cell, value) in cells.into_iter().zip(values) {
@@ -235,7 +235,7 @@ impl Ring {
         self.events = batch.events_before + batch.events as u64;
     }
 
-    const fn cell_of(&self, number: u64) -> usize {
+    const fn cell_of(number: u64) -> usize {
         (number % CELLS) as usize
     }
 

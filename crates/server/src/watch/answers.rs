@@ -52,7 +52,7 @@ struct Count {
     /// Zero if no response came.
     status: u16,
     signal: Signal,
-    count: u32,
+    answers: u32,
 }
 
 fn hour(now: Timestamp) -> u32 {
@@ -72,7 +72,7 @@ impl Day {
             .rev()
             .find(|count| is_it(count, status))
         {
-            count.count = count.count.saturating_add(1);
+            count.answers = count.answers.saturating_add(1);
             return;
         }
         if self.counts.last().is_some_and(|last| last.hour != hour) {
@@ -91,7 +91,7 @@ impl Day {
                 .rev()
                 .find(|count| is_it(count, status))
             {
-                count.count = count.count.saturating_add(1);
+                count.answers = count.answers.saturating_add(1);
                 return;
             }
         }
@@ -99,7 +99,7 @@ impl Day {
             hour,
             status,
             signal: report.signal,
-            count: 1,
+            answers: 1,
         });
     }
 
@@ -119,9 +119,9 @@ impl Day {
     fn passed(&mut self, now: Timestamp, threshold: f64) -> Option<String> {
         let (mut all, mut blocked) = (0, 0);
         for count in self.of(now, SHARE_HOURS) {
-            all += u64::from(count.count);
+            all += u64::from(count.answers);
             if count.signal == Signal::Blocked {
-                blocked += u64::from(count.count);
+                blocked += u64::from(count.answers);
             }
         }
         let is_above = all >= ANSWERS_MIN && blocked as f64 >= threshold * all as f64;
@@ -133,7 +133,7 @@ impl Day {
         let (mut statuses, mut signals) = (BTreeMap::new(), BTreeMap::new());
         let mut all = 0;
         for count in self.of(now, hours) {
-            let number = u64::from(count.count);
+            let number = u64::from(count.answers);
             let status = match count.status {
                 0 => "none".to_owned(),
                 status => status.to_string(),
@@ -262,16 +262,12 @@ mod tests {
         for _ in 0..6 {
             assert_eq!(add(1, Signal::Ok), None);
         }
-        let blocks = (0..6)
-            .map(|_| add(1, Signal::Blocked))
-            .filter(Option::is_some);
+        let blocks = (0..6).filter_map(|_| add(1, Signal::Blocked));
         assert_eq!(blocks.count(), 1);
         for _ in 0..30 {
             assert_eq!(add(1, Signal::Ok), None);
         }
-        let again = (0..20)
-            .map(|_| add(1, Signal::Blocked))
-            .filter(Option::is_some);
+        let again = (0..20).filter_map(|_| add(1, Signal::Blocked));
         assert_eq!(again.count(), 1, "it fell below in between");
     }
 

@@ -77,10 +77,6 @@ pub(crate) enum Action {
 
 /// The answer of a replica to one caller in its queue.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most replies are grants, and each is moved once"
-)]
 pub(crate) enum WaiterReply {
     /// The grant is confirmed.
     Granted(PendingGrant),

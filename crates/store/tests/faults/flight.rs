@@ -221,7 +221,7 @@ impl World {
         let lasts = flight.parts.iter().map(|part| part.lasts).min();
         let lasts = lasts.expect("a key");
         let mut renews = Vec::new();
-        if !flight.lazy && left < lasts - renewed_after(lasts) {
+        if !flight.lazy && left < lasts.saturating_sub(renewed_after(lasts)) {
             renews.clone_from(&flight.parts);
         }
         for part in renews {

@@ -88,7 +88,7 @@ fn owner_cells<'a>(owner: &FrontierOwner) -> [Cell<'a>; 4] {
     ]
 }
 
-fn heads<'a, const N: usize>(titles: [&'a str; N], numbers: [bool; N]) -> Row<'a> {
+fn heads<const N: usize>(titles: [&str; N], numbers: [bool; N]) -> Row<'_> {
     let titles = titles.into_iter().zip(numbers);
     Row::new(titles.map(|(title, is_number)| {
         if is_number {

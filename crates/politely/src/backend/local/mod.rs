@@ -188,7 +188,7 @@ impl Local {
             let waiting = self.wait_in_queue(&keys[waited_for], of_key(&asked, waited_for), turn);
             let (place, permit) = kept.during(waited_for, waiting).await?;
             let rate = permit.rate();
-            match self.complete(keys, waited_for, permit, asked, turn) {
+            match self.complete(keys, waited_for, permit, &asked, turn) {
                 Ok(mut permit) => {
                     permit.waited();
                     let mut shard = permit.parts()[0].shard.lock();
@@ -214,12 +214,12 @@ impl Local {
         keys: &[Key],
         waited_for: usize,
         mut permit: Permit,
-        ask: Ask,
+        ask: &Ask,
         turn: Turn,
     ) -> Result<Permit, Refusal> {
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.add(self.try_part(key, index, of_key(&ask, index), turn, false)?);
+            permit.add(self.try_part(key, index, of_key(ask, index), turn, false)?);
             before += usize::from(index < waited_for);
         }
         // The parts stand in the order of the keys. The outcome is reported to the first key.

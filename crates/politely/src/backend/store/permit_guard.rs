@@ -124,7 +124,7 @@ impl PermitGuard for StoreGuard {
         let now = self.inner.clock.now();
         let left = |part: &Part| part.lease.left(now);
         let left = self.parts.iter().map(left).min()??;
-        if left < self.lasts - renewed_after(self.lasts) {
+        if left < self.lasts.saturating_sub(renewed_after(self.lasts)) {
             for part in &self.parts {
                 if part.lease.begin_renewal() {
                     self.inner

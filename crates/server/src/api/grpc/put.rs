@@ -115,7 +115,7 @@ impl Calls {
             let (_, aftermath) = self.api.hear(&worker, &[told]).await;
             self.api.coordinator.see_to(aftermath).await;
         }
-        let mut answers = answers.iter().map(ack);
+        let mut answers = answers.iter().map(|answer| ack(answer.as_ref()));
         let status = |is_valid| {
             if is_valid {
                 answers.next().unwrap_or(AckStatus::Fail)
@@ -127,7 +127,7 @@ impl Calls {
     }
 }
 
-fn ack(answer: &Option<Stored>) -> AckStatus {
+fn ack(answer: Option<&Stored>) -> AckStatus {
     match answer {
         Some(Stored::New | Stored::Known) => AckStatus::Ok,
         Some(Stored::Invalid(_)) => AckStatus::Skipped,

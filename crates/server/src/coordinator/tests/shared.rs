@@ -275,7 +275,7 @@ async fn an_engine_that_lost_the_configuration_gets_it_back() {
     let empty = Town::new();
     let again = Coordinator::clone(&one);
     // The same coordinator finds an empty engine.
-    let cell = super::super::config_cell::ConfigCell::new(Arc::new(empty.memory.clone()));
+    let cell = ConfigCell::new(Arc::new(empty.memory.clone()));
     again.go_by_for_test(&cell).await.unwrap();
     let other = empty.coordinator().await;
     assert!((other.config().crawling.rate_burst - 3.0).abs() < 1e-9);

@@ -117,6 +117,10 @@ impl UnderWay {
 }
 
 /// The next step of the driver.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a step is used where it is returned"
+)]
 pub(super) enum Step {
     Call(Sent),
     /// There is nothing to do before this time.
