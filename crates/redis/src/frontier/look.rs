@@ -15,6 +15,9 @@ use super::scripts::{self, Call};
 use super::{RedisFrontier, away, date, odd, read, row};
 use crate::{Command, Trouble};
 
+/// The hash of a URL and the row of its page.
+type HashAndRow = (Vec<u8>, Vec<u8>);
+
 /// A domain as its script describes it.
 pub(super) struct Found {
     pub(super) summary: String,
@@ -348,9 +351,9 @@ impl RedisFrontier {
                 domain.to_owned(),
             ));
         }
-        let (cursor, rows): (u64, Vec<(Vec<u8>, Vec<u8>)>) = read(next())?;
+        let (cursor, rows): (u64, Vec<HashAndRow>) = read(next())?;
         let units: Vec<(u64, Vec<u8>)> = read(next())?;
-        let page = |(hash, stored): (Vec<u8>, Vec<u8>)| {
+        let page = |(hash, stored): HashAndRow| {
             let row = Row::read(&stored, domain).ok_or_else(|| odd("a page"))?;
             Ok(row.status(domain, owner(&units, &hash)))
         };

@@ -62,7 +62,7 @@ impl Call {
         self
     }
 
-    pub(super) fn number(&mut self, number: impl ToString) -> &mut Self {
+    pub(super) fn number(&mut self, number: impl Copy + ToString) -> &mut Self {
         self.arg(number.to_string())
     }
 
