@@ -101,6 +101,12 @@ fn keep<S: 'static>(handle: reload::Handle<EnvFilter, S>, filter: String) {
 /// no name, and the packages of other programs mean all of politely.
 pub(crate) fn set_level(part: &str, level: &str) -> Result<(), String> {
     let filter = FILTER.get().ok_or("the program has no log")?;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_-:.".contains(c);
+    if let Some(wrong) = part.chars().find(|c| !is_part(*c)) {
+        return Err(format!(
+            "{part:?} is no name of a module: it contains {wrong:?}"
+        ));
+    }
     let target = if part.starts_with("politely") {
         part
     } else {

@@ -27,7 +27,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 from weakref import finalize
 
@@ -268,7 +268,7 @@ class _Heard:
         if self.used is not None and self.bytes <= BODY_USED_MAX:
             self.kept.append(chunk)
 
-    def amounts(self) -> dict[str, int]:
+    def amounts(self) -> Mapping[str, int]:
         """Returns the amounts that the request used, from its body."""
         if self.used is None or self.error is not None or self.bytes > BODY_USED_MAX:
             return {}

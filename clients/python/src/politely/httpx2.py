@@ -112,7 +112,7 @@ def _back(request: httpx.Request) -> httpx2.Request:
 def _error(error: httpx.TransportError, request: httpx2.Request) -> Exception:
     """Returns the error of the same name in httpx2."""
     kind = getattr(httpx2, type(error).__name__, httpx2.TransportError)
-    return kind(str(error), request=request)  # type: ignore[no-any-return]
+    return kind(str(error), request=request)
 
 
 class _Sender(httpx.BaseTransport):

@@ -169,6 +169,7 @@ impl<P: Prefetched, R> Prefetches<P, R> {
     }
 
     /// Returns the time of the next sweep.
+    #[cfg(feature = "coordinator")]
     pub(super) const fn due(&self) -> Timestamp {
         self.due
     }

@@ -204,6 +204,10 @@ impl Limiter {
 
     /// Returns the keys of a request with its account, and its cost, if there is a policy.
     #[inline]
+    #[cfg_attr(
+        not(feature = "policy"),
+        allow(clippy::unused_self, reason = "the same call as with a policy")
+    )]
     fn by_policy(&self, keys: Keys<'_>) -> Option<Ruled> {
         #[cfg(feature = "policy")]
         if self.0.policy.is_some() {
@@ -310,6 +314,10 @@ impl Limiter {
     }
 
     /// Waits until each key of a request allows it, and returns a permit for all.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "reqwest")),
+        allow(dead_code, reason = "the HTTP layers call it")
+    )]
     pub(crate) async fn acquire_ruled(&self, ruled: &Ruled) -> Result<Permit, AcquireError> {
         if ruled.ask == Ask::default()
             && let Some(permit) = self.let_pass(Keys(&ruled.keys))

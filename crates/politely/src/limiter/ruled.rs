@@ -1,11 +1,21 @@
 //! A request under the limiter's policy: its keys, its cost, and the meaning of its answer.
 
+#![cfg_attr(
+    not(feature = "policy"),
+    allow(clippy::unused_self, reason = "the same calls as with a policy")
+)]
+#![cfg_attr(
+    not(any(feature = "tower", feature = "reqwest")),
+    allow(dead_code, reason = "the HTTP layers call it")
+)]
+
 use std::time::Duration;
 
 use http::Method;
 use politely_core::host::Ask;
 use politely_core::key::Key;
 use politely_core::signal::{Outcome, Report};
+#[cfg(any(feature = "policy", feature = "tower", feature = "reqwest"))]
 use url::Url;
 
 use super::Limiter;
@@ -26,7 +36,7 @@ pub(crate) struct Ruled {
     rule: Option<Arc<Rule>>,
 }
 
-#[cfg(not(feature = "policy"))]
+#[cfg(all(not(feature = "policy"), any(feature = "tower", feature = "reqwest")))]
 impl Limiter {
     pub(crate) fn ruled(&self, _: Option<&Url>, _: &Method, keys: Vec<Key>) -> Ruled {
         let ask = Ask::default();
