@@ -18,6 +18,7 @@ use politely_core::signal::{Outcome, Report};
 #[cfg(any(feature = "policy", feature = "tower", feature = "reqwest"))]
 use url::Url;
 
+#[cfg(any(feature = "policy", feature = "tower", feature = "reqwest"))]
 use super::Limiter;
 #[cfg(feature = "policy")]
 use {
