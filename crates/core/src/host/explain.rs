@@ -112,10 +112,13 @@ impl Explanation {
     /// Returns one line for a person: `waits 3.2 s: hold, Retry-After (429, Retry-After: 120)`.
     pub fn line(&self, now: Timestamp) -> String {
         let Some(wait) = self.wait else {
-            return format!(
-                "ready, {:.2}/s, {} of {} in flight",
-                self.rate, self.in_flight.0, self.in_flight.1
-            );
+            let (in_flight, cap) = self.in_flight;
+            // A key with declared limits alone has no rate.
+            return if self.rate.is_finite() {
+                format!("ready, {:.2}/s, {in_flight} of {cap} in flight", self.rate)
+            } else {
+                format!("ready, {in_flight} of {cap} in flight")
+            };
         };
         if wait.reason == Reason::InFlight {
             // The end of this wait is unknown: a slot returns with a report, long before its lease

@@ -132,6 +132,15 @@ fn a_wait_names_the_limit_and_its_end() {
 }
 
 #[test]
+fn a_key_without_a_rate_names_none() {
+    let config = config(1_000.0, "10/s");
+    let mut explained = Host::new(&config, at(0)).explain(at(0), &config);
+    assert!(explained.line(at(0)).starts_with("ready, 1000.00/s, 0 of "));
+    explained.rate = f64::INFINITY;
+    assert!(explained.line(at(0)).starts_with("ready, 0 of "));
+}
+
+#[test]
 fn a_cost_above_the_whole_limit_never_leaves() {
     let config = config(1_000.0, "5/h");
     let ask = AcquireRequest {
