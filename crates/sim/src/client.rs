@@ -35,6 +35,8 @@ pub struct Reply {
     pub quota: Option<Quota>,
     /// How many times this page was tried, this time included.
     pub attempt: u32,
+    /// The number of the page, where pages may fail by their own fault.
+    pub page: Option<u64>,
 }
 
 impl Reply {

@@ -1,8 +1,9 @@
 //! Random hosts in ordinary trouble, for tuning a law and for judging it.
 //!
-//! The sets of [`mod@crate::generate`] hold static limits without trouble. These sets hold six
-//! families of equal size. There is one set for tuning, [`train`], and one on which nothing is
-//! tuned, [`held_out`]. Both seeds were written down before tuning began.
+//! The sets of [`mod@crate::generate`] hold static limits without trouble. These sets hold nine
+//! families of equal size: six in turn, and after them three in turn that were added later. There
+//! is one set for tuning, [`train`], and one on which nothing is tuned, [`held_out`]. Both seeds
+//! were written down before tuning began.
 //!
 //! | family | what is random |
 //! | --- | --- |
@@ -12,6 +13,9 @@
 //! | `outages` | one to four outages of 5 to 300 s |
 //! | `blips` | outages of 0.5 to 3 s, one every 30 to 240 s |
 //! | `noise` | 0.5 to 3 % of the answers are 429, 500, 502 or 503 |
+//! | `slow spells` | one to four spells of 5 to 300 s; answers take 2 to 10 times as long |
+//! | `told outages` | one to four outages of 5 to 300 s; a Retry-After comes late in each |
+//! | `bad pages` | 0.5 to 5 % of the pages fail at every attempt: 500, 502, 503 or 504 |
 //!
 //! Limits, service times and signals are drawn as in [`mod@crate::generate`]. An outage answers
 //! 500, 502, 503 or 504, closes the connections or stays silent. A run lasts 2,000 s / L, at least
@@ -22,7 +26,7 @@ use politely_target::Signals;
 use politely_target::model::{FaultSpec, LimitSpec, Service};
 
 use crate::generate::{CONNECTIONS, below, limit, log_uniform, rounded, signals, title};
-use crate::scenario::{Demand, Scenario};
+use crate::scenario::{BadPages, Demand, Scenario};
 
 /// The seed of the scenarios for tuning. It was written down before tuning began.
 pub const TRAIN_SEED: u64 = 20_261_125;
@@ -31,14 +35,17 @@ pub const TRAIN_SEED: u64 = 20_261_125;
 /// on it.
 pub const HELD_OUT_SEED: u64 = 27_182_818_284;
 
-/// The number of scenarios for tuning.
-const TRAIN_COUNT: usize = 240;
+/// The number of scenarios of a family for tuning.
+const TRAIN_COUNT: usize = 40;
 
-/// The number of scenarios for judging.
-const HELD_OUT_COUNT: usize = 720;
+/// The number of scenarios of a family for judging.
+const HELD_OUT_COUNT: usize = 120;
 
-/// The families, in the order of tables.
+/// The families that come first, in the order of tables.
 pub const FAMILIES: [&str; 6] = ["calm", "fast", "early outage", "outages", "blips", "noise"];
+
+/// The families that were added later. They come after all others, which so stay as they were.
+pub const LATER_FAMILIES: [&str; 3] = ["slow spells", "told outages", "bad pages"];
 
 /// The limits outside `fast`, in requests per second.
 const RATES: (f64, f64) = (0.5, 60.0);
@@ -61,13 +68,15 @@ pub fn held_out() -> Vec<Scenario> {
     field("held-field", HELD_OUT_SEED, HELD_OUT_COUNT)
 }
 
-/// Returns `count` scenarios from `seed`, the families in turn. The first of them are the same for
-/// every `count`.
+/// Returns `count` scenarios of each family from `seed`.
 pub fn field(set: &str, seed: u64, count: usize) -> Vec<Scenario> {
     let mut seeds = Rng::new(seed);
-    (0..count)
-        .map(|index| {
-            let family = FAMILIES[index % FAMILIES.len()];
+    let in_turn = |families: &'static [&str]| {
+        (0..count * families.len()).map(|index| families[index % families.len()])
+    };
+    (in_turn(&FAMILIES).chain(in_turn(&LATER_FAMILIES)))
+        .enumerate()
+        .map(|(index, family)| {
             let mut scenario = draw(family, &mut Rng::new(seeds.next_u64()));
             scenario.name = format!("{set}-{index:03} {family}: {}", scenario.name);
             scenario
@@ -113,6 +122,11 @@ fn draw(family: &str, rng: &mut Rng) -> Scenario {
         limit,
         signals,
         faults: faults(family, duration_s, rng),
+        bad_pages: (family == "bad pages").then(|| BadPages {
+            share: rounded(rng.between(0.005, 0.05), 10_000.0),
+            status: STATUSES[below(rng, STATUSES.len())],
+        }),
+        outage_told_from: (family == "told outages").then(|| rounded(rng.between(0.0, 0.8), 100.0)),
         workers: 1,
         coordinated: true,
     }
@@ -125,19 +139,21 @@ fn faults(family: &str, duration_s: f64, rng: &mut Rng) -> Vec<FaultSpec> {
             let length_s = log_uniform(rng, 3.0, 120.0);
             vec![outage(from_s, length_s, rng)]
         }
-        "outages" => {
-            let count = 1 + below(rng, 4);
-            // Each has a part of the run for itself, so that they do not overlap.
-            let part_s = duration_s / count as f64;
-            (0..count)
-                .map(|index| {
-                    let length_s = log_uniform(rng, 5.0, 300.0).min(part_s * 0.8);
-                    let room_s = part_s - length_s;
-                    let from_s = part_s * index as f64 + rng.between(0.05, 1.0) * room_s;
-                    outage(from_s, length_s, rng)
-                })
-                .collect()
-        }
+        "outages" => spells(duration_s, rng, outage),
+        "told outages" => spells(duration_s, rng, |from_s, length_s, rng| FaultSpec::Outage {
+            from_s: rounded(from_s, 10.0),
+            to_s: rounded(from_s + length_s, 10.0),
+            status: STATUSES[below(rng, STATUSES.len())],
+        }),
+        "slow spells" => spells(duration_s, rng, |from_s, length_s, rng| {
+            FaultSpec::Brownout {
+                from_s: rounded(from_s, 10.0),
+                to_s: rounded(from_s + length_s, 10.0),
+                slower: rounded(log_uniform(rng, 2.0, 10.0), 10.0),
+                share: 0.0,
+                status: 503,
+            }
+        }),
         "blips" => {
             let every_s = log_uniform(rng, 30.0, 240.0);
             let (mut faults, mut at_s) = (Vec::new(), every_s * rng.between(0.5, 1.5));
@@ -154,6 +170,25 @@ fn faults(family: &str, duration_s: f64, rng: &mut Rng) -> Vec<FaultSpec> {
         }],
         _ => Vec::new(),
     }
+}
+
+/// Returns one to four faults of 5 to 300 s.
+fn spells(
+    duration_s: f64,
+    rng: &mut Rng,
+    fault: impl Fn(f64, f64, &mut Rng) -> FaultSpec,
+) -> Vec<FaultSpec> {
+    let count = 1 + below(rng, 4);
+    // Each has a part of the run for itself, so that they do not overlap.
+    let part_s = duration_s / count as f64;
+    (0..count)
+        .map(|index| {
+            let length_s = log_uniform(rng, 5.0, 300.0).min(part_s * 0.8);
+            let room_s = part_s - length_s;
+            let from_s = part_s * index as f64 + rng.between(0.05, 1.0) * room_s;
+            fault(from_s, length_s, rng)
+        })
+        .collect()
 }
 
 fn outage(from_s: f64, length_s: f64, rng: &mut Rng) -> FaultSpec {
@@ -175,34 +210,35 @@ mod tests {
 
     #[test]
     fn the_sets_are_as_large_as_they_say_and_the_families_equal() {
-        for (set, count) in [(train(), 240), (held_out(), 720)] {
-            assert_eq!(set.len(), count);
-            for family in FAMILIES {
+        for (set, count) in [(train(), TRAIN_COUNT), (held_out(), HELD_OUT_COUNT)] {
+            for family in FAMILIES.into_iter().chain(LATER_FAMILIES) {
                 let of = set
                     .iter()
                     .filter(|one| one.family.as_deref() == Some(family));
-                assert_eq!(of.count(), count / FAMILIES.len(), "{family}");
+                assert_eq!(of.count(), count, "{family}");
             }
         }
-        assert_eq!(field("train-field", TRAIN_SEED, 30), train()[..30]);
     }
 
     /// The generator must not change after tuning began; otherwise the sets would not be the same.
     #[test]
     fn the_sets_are_the_ones_written_down() {
-        let hash = |set: Vec<Scenario>| {
+        let hash = |set: &[Scenario]| {
             let json = serde_json::to_string(&set).unwrap();
             json.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3) // FNV-1a, 64 bits
             })
         };
-        let written = (0xcfa0_624b_7cd3_31b7, 0x67bc_267b_2fca_7cf8);
-        assert_eq!((hash(train()), hash(held_out())), written);
+        let (train, held_out) = (train(), held_out());
+        let first = (hash(&train[..240]), hash(&held_out[..720]));
+        assert_eq!(first, (0xcfa0_624b_7cd3_31b7, 0x67bc_267b_2fca_7cf8));
+        let later = (hash(&train[240..]), hash(&held_out[720..]));
+        assert_eq!(later, (0x29f5_74cd_d937_ec5c, 0xd6c5_cd76_6a3d_0c03));
     }
 
     #[test]
     fn all_are_valid_and_a_file_carries_them_unchanged() {
-        let set = field("random", 7, 600);
+        let set = field("random", 7, 100);
         for one in &set {
             one.validate().unwrap();
         }

@@ -105,6 +105,8 @@ fn draw(rng: &mut Rng) -> Scenario {
         limit,
         signals,
         faults: Vec::new(),
+        bad_pages: None,
+        outage_told_from: None,
         workers: 1,
         coordinated: true,
     }

@@ -3,7 +3,7 @@
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
 use politely_core::host::{AcquireRequest, Decision, Host, Reason};
-use politely_core::signal::{Report, Signal};
+use politely_core::signal::{Report, Resource, Signal};
 use politely_core::{Rng, Timestamp};
 
 use crate::client::{Answer, Client, Reply};
@@ -58,6 +58,7 @@ impl Client for Polite {
             latency: reply.latency,
             retry_after: reply.retry_after,
             quotas: reply.quota.into(),
+            resource: reply.page.map(|page| Resource::of(&page.to_string())),
             ..Report::of(signal)
         };
         self.host

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use politely_core::signal::{Failure, Quota};
 use politely_core::{Rng, Timestamp};
-use politely_target::model::{Answer as Verdicted, LimitedHost, Outage, SpecError, Verdict};
+use politely_target::model::{
+    Answer as Verdicted, FaultSpec, LimitedHost, Outage, SpecError, Verdict,
+};
 use politely_target::{Headers, RetryAfter};
 
 use crate::client::{Answer, Client, Reply};
@@ -20,6 +22,10 @@ use crate::scenario::{Demand, Scenario};
 const BLOCKED: u16 = 403;
 /// The status that stands for no response.
 const NO_RESPONSE: u16 = 504;
+/// How many times a client tries a page that fails by its own fault.
+pub const ATTEMPTS_MAX: u32 = 3;
+/// How long such a page waits after its first attempt. It waits twice as long after the second.
+const PAGE_BACKOFF: Duration = Duration::from_secs(1);
 /// How long a client waits for a response.
 const TIME_OUT: Duration = Duration::from_secs(30);
 /// A round trip varies by this share.
@@ -40,6 +46,8 @@ pub enum Fate {
     Down,
     /// Answered by the block page.
     Blocked,
+    /// Accepted by the limit, and the page failed as it always does.
+    Bad,
 }
 
 /// One request of a run.
@@ -105,8 +113,18 @@ enum Event {
     Wake {
         client: u32,
         worker: u32,
-        attempt: u32,
+        page: Page,
     },
+}
+
+/// A page to fetch.
+#[derive(Clone, Copy)]
+struct Page {
+    number: u64,
+    /// How many times it was tried.
+    attempts: u32,
+    /// It fails at every attempt.
+    is_bad: bool,
 }
 
 /// A request in flight.
@@ -116,7 +134,7 @@ struct Flight {
     ticket: u64,
     client: u32,
     worker: u32,
-    attempt: u32,
+    page: Page,
     status: u16,
     failure: Option<Failure>,
     fate: Fate,
@@ -131,8 +149,8 @@ struct Seat {
     client: Box<dyn Client>,
     /// Idle connections by worker, the longest idle first.
     idle: VecDeque<u32>,
-    /// Pages to retry, each with its number of tries.
-    again: VecDeque<u32>,
+    /// Pages to retry.
+    again: VecDeque<Page>,
     /// When it will be asked next.
     next_ask: Timestamp,
     /// The end of the Retry-After that it knows.
@@ -247,10 +265,10 @@ impl<'a> Run<'a> {
                 Event::Wake {
                     client,
                     worker,
-                    attempt,
+                    page,
                 } => {
                     let seat = &mut self.seats[client as usize];
-                    seat.again.push_back(attempt);
+                    seat.again.push_back(page);
                     seat.idle.push_back(worker);
                     self.send(client);
                 }
@@ -305,17 +323,17 @@ impl<'a> Run<'a> {
                         .idle
                         .pop_front()
                         .expect("checked above: a worker is idle");
-                    let attempt = seat.again.pop_front().unwrap_or_else(|| {
-                        self.fresh -= 1;
-                        0
-                    }) + 1;
+                    let again = seat.again.pop_front();
+                    let mut page = again.unwrap_or_else(|| self.fresh_page());
+                    page.attempts += 1;
+                    let seat = &self.seats[client as usize];
                     let in_hold = self.now < seat.hold;
                     self.arrive(Flight {
                         sent: self.now,
                         ticket,
                         client,
                         worker,
-                        attempt,
+                        page,
                         status: 200,
                         failure: None,
                         fate: Fate::Served,
@@ -327,6 +345,26 @@ impl<'a> Run<'a> {
                 }
             }
         }
+    }
+
+    fn fresh_page(&mut self) -> Page {
+        self.fresh -= 1;
+        let bad = self.scenario.bad_pages;
+        Page {
+            number: self.fresh,
+            attempts: 0,
+            is_bad: bad.is_some_and(|bad| self.rng.unit() < bad.share),
+        }
+    }
+
+    /// Returns the Retry-After of an answer in an outage: its end, if the host tells it by now.
+    fn told_of_outage(&self) -> Option<Duration> {
+        let told_from = self.scenario.outage_told_from?;
+        let now = self.now.as_secs_f64();
+        let mut outages = (self.scenario.faults.iter()).filter_map(FaultSpec::outage);
+        let (from, to) = outages.find(|(from, to)| (*from..*to).contains(&now))?;
+        let is_told = now >= from + (to - from) * told_from;
+        is_told.then(|| Duration::from_secs((to - now).ceil() as u64))
     }
 
     fn arrive(&mut self, mut flight: Flight) {
@@ -341,6 +379,10 @@ impl<'a> Run<'a> {
                 flight.service = service;
                 if let Some(status) = noise {
                     (flight.status, flight.fate) = (status, Fate::Noise);
+                }
+                if flight.page.is_bad {
+                    flight.fate = Fate::Bad;
+                    flight.status = self.scenario.bad_pages.map_or(500, |bad| bad.status);
                 }
                 match verdict {
                     Verdict::Serve { after: delay } => after = delay,
@@ -363,6 +405,9 @@ impl<'a> Run<'a> {
                     Outage::Reset => (NO_RESPONSE, Some(Failure::Reset)),
                     Outage::Silence => (NO_RESPONSE, Some(Failure::Timeout)),
                 };
+                if matches!(outage, Outage::Status(_)) {
+                    flight.retry_after = self.told_of_outage();
+                }
                 if outage == Outage::Silence {
                     flight.service = TIME_OUT;
                 }
@@ -386,7 +431,7 @@ impl<'a> Run<'a> {
     fn serve(&mut self, index: u32, after: Duration) {
         let flight = &self.flights[index as usize];
         let (served, done) = (flight.fate, after + flight.service);
-        if self.has_slots && matches!(served, Fate::Served | Fate::Noise) {
+        if self.has_slots && matches!(served, Fate::Served | Fate::Noise | Fate::Bad) {
             self.push(self.now + done, Event::Depart);
         }
         let spread = self.rng.between(1.0 - RTT_SPREAD, 1.0 + RTT_SPREAD);
@@ -423,27 +468,31 @@ impl<'a> Run<'a> {
             failure: flight.failure,
             retry_after: flight.retry_after,
             quota: flight.quota,
-            attempt: flight.attempt,
+            attempt: flight.page.attempts,
+            page: self.scenario.bad_pages.map(|_| flight.page.number),
         };
         let seat = &mut self.seats[flight.client as usize];
         seat.client.hear(self.now, &reply, &mut self.client_rng);
         if let Some(after) = flight.retry_after {
             seat.hold = seat.hold.max(self.now + after);
         }
-        if flight.fate == Fate::Served {
+        let is_given_up = flight.fate == Fate::Bad && flight.page.attempts >= ATTEMPTS_MAX;
+        if flight.fate == Fate::Served || is_given_up {
             self.unserved -= 1;
             seat.idle.push_back(flight.worker);
         } else {
-            let sleep = seat.client.backoff(&reply, &mut self.client_rng);
+            let mut sleep = seat.client.backoff(&reply, &mut self.client_rng);
+            if flight.fate == Fate::Bad {
+                sleep = sleep.max(PAGE_BACKOFF * flight.page.attempts);
+            }
             if sleep.is_zero() {
-                seat.again.push_back(flight.attempt);
+                seat.again.push_back(flight.page);
                 seat.idle.push_back(flight.worker);
             } else {
-                let (client, worker, attempt) = (flight.client, flight.worker, flight.attempt);
                 let wake = Event::Wake {
-                    client,
-                    worker,
-                    attempt,
+                    client: flight.client,
+                    worker: flight.worker,
+                    page: flight.page,
                 };
                 self.push(self.now + sleep, wake);
             }

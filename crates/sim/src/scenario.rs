@@ -32,6 +32,12 @@ pub struct Scenario {
     /// The host's faults.
     #[serde(default)]
     pub faults: Vec<FaultSpec>,
+    /// Pages that fail at every attempt, while their neighbours are served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bad_pages: Option<BadPages>,
+    /// From this share of each outage on, the host's status comes with a Retry-After. 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage_told_from: Option<f64>,
     /// The number of clients that share the host.
     #[serde(default = "one")]
     pub workers: u32,
@@ -46,6 +52,17 @@ const fn one() -> u32 {
 
 const fn yes() -> bool {
     true
+}
+
+/// Pages that fail at every attempt. A client gives such a page up after
+/// [`crate::run::ATTEMPTS_MAX`] attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BadPages {
+    /// The share of all pages. 0 to 1.
+    pub share: f64,
+    /// The status of their answers.
+    pub status: u16,
 }
 
 /// The default number of connections.
@@ -205,6 +222,14 @@ impl Scenario {
         range("workers", f64::from(self.workers), 1.0, 1e4, "1 to 10000")?;
         let status = f64::from(self.signals.status);
         range("status", status, 400.0, 599.0, "400 to 599")?;
+        if let Some(bad) = self.bad_pages {
+            range("bad_pages.share", bad.share, 0.0, 1.0, "0 to 1")?;
+            let status = f64::from(bad.status);
+            range("bad_pages.status", status, 400.0, 599.0, "400 to 599")?;
+        }
+        if let Some(from) = self.outage_told_from {
+            range("outage_told_from", from, 0.0, 1.0, "0 to 1")?;
+        }
         let connections = f64::from(self.demand.connections());
         range("connections", connections, 1.0, 1e5, "1 to 100000")?;
         let named = |source| ScenarioError::Spec {

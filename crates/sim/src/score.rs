@@ -25,7 +25,8 @@ pub struct Score {
     /// Accepted over the offline optimum; for a run of pages, the best possible time over the time
     /// taken.
     pub utilisation: f64,
-    /// Refused (by limit, noise, outage or block page) over all requests.
+    /// Refused (by limit, noise, outage or block page) over all requests. A request of a bad page
+    /// counts as accepted.
     pub refused_share: f64,
     /// Most refusals in any 60 s.
     pub refused_worst_minute: u64,
@@ -89,8 +90,10 @@ pub fn score(scenario: &Scenario, law: &str, seed: u64, trace: &Trace) -> Score 
             Fate::Blocked => blocked += 1,
             // A client cannot tell noise from a refusal, and loses as much.
             Fate::Refused | Fate::Noise => {}
+            // The host did its work, and the client its own.
+            Fate::Bad => served.push(request.sent),
         }
-        if request.fate != Fate::Served {
+        if !matches!(request.fate, Fate::Served | Fate::Bad) {
             refused.push(request.sent);
         }
     }

@@ -19,6 +19,10 @@
 //! refusals of further URLs need a second URL as well, until one of them recovers. After
 //! [`TRANSIENTS`] URLs that failed and were then served, every first failure counts.
 //!
+//! A limit refuses some URLs twice as well, while it serves others. It is told from bad pages by
+//! its beginning: refusals of new URLs suddenly become more frequent than this host's failures
+//! usually are. Refusals then count at first sight again.
+//!
 //! A healthy host has no such state, and a success costs it one comparison.
 
 use serde::{Deserialize, Serialize};
@@ -57,6 +61,13 @@ const OWN_FAULTS: i8 = 1;
 const OWN_REFUSALS: i8 = 2;
 /// The record of a host whose failed URLs were served later.
 const TRANSIENTS: i8 = -2;
+/// The log-likelihood ratio from which refusals of further URLs are a limit's. A host whose URLs
+/// fail independently reaches it once in eight thousand refusals.
+const CLUSTER: f32 = 9.0;
+/// The highest record after a cluster.
+const CLUSTER_RECORD: i8 = -1;
+/// The least share of refused URLs in a cluster.
+const CLUSTER_SHARE: f32 = 0.5;
 /// The bounds of the record. They let it follow a host that changes.
 const RECORD: (i8, i8) = (-3, 3);
 
@@ -110,6 +121,9 @@ pub(super) struct Evidence {
     failures: u8,
     /// Above zero: URLs that proved to be at fault. Below zero: URLs that recovered.
     record: i8,
+    /// Log-likelihood ratio of a limit against independent failures of URLs, over the last
+    /// requests. A cumulative sum (Page 1954), never below zero.
+    cluster: f32,
     /// The law before the cuts whose causes are marked as `cut`.
     undo: Option<KeyLaw>,
 }
@@ -120,6 +134,8 @@ struct FailedUrl {
     /// Id of the first lease granted after the failure was known.
     since: u64,
     url: u32,
+    /// Whether its last failure was a refusal.
+    is_refused: bool,
     standing: Standing,
     cut: Cut,
 }
@@ -292,6 +308,8 @@ impl Evidence {
         } else if !self.is_rare(RARE_RUN) {
             self.count(self.run, self.run);
         }
+        let (refused, usual) = self.shares();
+        self.cluster = (self.cluster + libm::logf((1.0 - refused) / (1.0 - usual))).max(0.0);
         self.count(1, 0);
         (self.run, self.repeats) = (0, 0);
         for failed in &mut self.failed {
@@ -299,6 +317,34 @@ impl Evidence {
             // was known.
             if failed.standing == Standing::Unclear && lease.0 >= failed.since {
                 failed.standing = Standing::Suspect;
+            }
+        }
+    }
+
+    /// Returns the assumed share of failing URLs where a limit refuses them, and the usual share of
+    /// this host.
+    fn shares(&self) -> (f32, f32) {
+        let usual = self.usual_share() as f32;
+        (CLUSTER_SHARE.max(f32::midpoint(1.0, usual)), usual)
+    }
+
+    /// Notes the refusal of a URL that did not fail before. Where such refusals suddenly become
+    /// more frequent, the host has a limit.
+    fn refused_anew(&mut self) {
+        let (refused, usual) = self.shares();
+        self.cluster += libm::logf(refused / usual);
+        if self.cluster >= CLUSTER {
+            self.cluster = 0.0;
+            self.has_a_limit();
+        }
+    }
+
+    /// Notes that the host has a limit. So a URL that it refused twice need not be at fault itself.
+    fn has_a_limit(&mut self) {
+        self.record = self.record.min(CLUSTER_RECORD);
+        for failed in &mut self.failed {
+            if failed.is_refused {
+                failed.standing = failed.standing.min(Standing::Suspect);
             }
         }
     }
@@ -325,6 +371,7 @@ impl Evidence {
     ) -> Fault {
         if let Some(at) = self.find(url) {
             let failed = &mut self.failed[at];
+            failed.is_refused = kind == Kind::Refusal;
             if failed.standing != Standing::Unclear {
                 let is_again = lease.0 >= failed.since;
                 if failed.standing == Standing::Suspect
@@ -354,10 +401,14 @@ impl Evidence {
             self.failed.push(FailedUrl {
                 since: next.0,
                 url,
+                is_refused: kind == Kind::Refusal,
                 standing: Standing::Unclear,
                 cut: Cut::No,
             });
             self.run = self.run.saturating_add(1);
+            if kind == Kind::Refusal {
+                self.refused_anew();
+            }
         }
         self.failed.sort_unstable();
         if self.counts_at_first_sight(kind) && (served_before || kind != Kind::Trouble) {
@@ -388,7 +439,7 @@ impl Evidence {
         }
     }
 
-    /// Forgets one URL: a proven one, else a stale one, else the newest that cut nothing.
+    /// Forgets one URL: the newest proven one, else a stale one, else the newest that cut nothing.
     ///
     /// Older URLs stay, because they are requested again soonest, and their next outcome shows
     /// whose fault a failure is. The cause of a cut stays as long as possible: without it, the cut
@@ -396,7 +447,7 @@ impl Evidence {
     fn make_room(&mut self, next: LeaseId) {
         let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
         let stale = |failed: &FailedUrl| next.0.saturating_sub(failed.since) > STALE_LEASES;
-        let at = match self.failed.iter().position(proven) {
+        let at = match self.failed.iter().rposition(proven) {
             Some(at) => at,
             None if self.failed.first().is_some_and(stale) => 0,
             None => {
@@ -422,13 +473,18 @@ impl Evidence {
     /// Returns whether a run of this length is less likely than `below`, if URLs fail independently
     /// at the host's usual share.
     fn is_rare_run(&self, length: u8, below: f64) -> bool {
-        let share = (f64::from(self.failures) + PRIOR.0) / (f64::from(self.tries) + PRIOR.1);
+        let share = self.usual_share();
         let mut likely = 1.0;
         for _ in 0..length {
             likely *= share;
         }
         let many = self.failures >= MANY_FAILURES;
         likely < if many { below * RARER } else { below }
+    }
+
+    /// Returns the share of URLs that fail at this host by themselves.
+    fn usual_share(&self) -> f64 {
+        (f64::from(self.failures) + PRIOR.0) / (f64::from(self.tries) + PRIOR.1)
     }
 
     /// Counts first tries of URLs, and how many of them failed.
@@ -495,6 +551,7 @@ impl Evidence {
         self.failed.len() <= URLS_MAX
             && (RECORD.0..=RECORD.1).contains(&self.record)
             && self.failures <= self.tries
+            && (0.0..CLUSTER).contains(&self.cluster)
     }
 
     /// Merges `other`: the latest failures of both, and the record that blames the host sooner.
@@ -512,6 +569,7 @@ impl Evidence {
         self.repeats = self.repeats.max(other.repeats);
         self.tries = self.tries.max(other.tries);
         self.failures = self.failures.max(other.failures);
+        self.cluster = self.cluster.max(other.cluster);
         self.record = self.record.min(other.record);
         if self.undo != other.undo {
             self.keep_cuts();

@@ -85,9 +85,46 @@ struct Again {
     tried: Tried,
 }
 
+/// A limit as Flask-Limiter's `sliding-window-counter`. It counts the requests admitted in this
+/// window, and a share of those of the window before.
+struct Counter {
+    limit: f64,
+    window: Duration,
+    began: Timestamp,
+    last: f64,
+    this: f64,
+}
+
+impl Counter {
+    fn new(limit: u32, window: Duration) -> Self {
+        Self {
+            limit: f64::from(limit),
+            window,
+            began: Timestamp::ZERO,
+            last: 0.0,
+            this: 0.0,
+        }
+    }
+
+    fn admits(&mut self, now: Timestamp) -> bool {
+        if now.since(self.began) >= self.window {
+            let whole = now.as_micros() % self.window.as_micros() as u64;
+            let is_next = now.since(self.began) < self.window * 2;
+            self.last = if is_next { self.this } else { 0.0 };
+            self.began = Timestamp::from_micros(now.as_micros() - whole);
+            self.this = 0.0;
+        }
+        let passed = now.since(self.began).as_secs_f64() / self.window.as_secs_f64();
+        let admits = (self.last * (1.0 - passed)).floor() + self.this < self.limit;
+        self.this += f64::from(u8::from(admits));
+        admits
+    }
+}
+
 /// A crawl of `pages`, and its results.
 struct Crawl {
     host: Host,
+    limit: Option<Counter>,
     config: Config,
     rng: Rng,
     pages: Vec<Page>,
@@ -96,6 +133,8 @@ struct Crawl {
     /// When the last good page was served.
     good_after: Duration,
     served: usize,
+    /// Requests that the limit refused.
+    refused: u32,
     /// Reports that counted against the host.
     blamed: usize,
     departures: u32,
@@ -110,6 +149,7 @@ impl Crawl {
         let now = Timestamp::from_micros(1_800_000_000_000_000);
         Self {
             host: Host::new(&config, now),
+            limit: None,
             config,
             rng: Rng::new(seed),
             pages,
@@ -117,6 +157,7 @@ impl Crawl {
             began: now,
             good_after: Duration::ZERO,
             served: 0,
+            refused: 0,
             blamed: 0,
             departures: 0,
             since_retry: 0,
@@ -141,8 +182,11 @@ impl Crawl {
                 {
                     Decision::Granted(grant) => {
                         let tried = self.choose(due, &mut fresh, &mut again);
-                        let back = grant.start.max(self.now) + ROUND_TRIP;
-                        under_way.push(Reverse((back, grant.lease, tried)));
+                        let sent = grant.start.max(self.now);
+                        let admits = self.limit.as_mut().is_none_or(|limit| limit.admits(sent));
+                        self.refused += u32::from(!admits);
+                        let flight = (sent + ROUND_TRIP, grant.lease, tried, admits);
+                        under_way.push(Reverse(flight));
                         continue;
                     }
                     Decision::Wait(wait) => {
@@ -153,18 +197,18 @@ impl Crawl {
             let due = again.peek().map(|Reverse(next)| next.at);
             let back = under_way.peek().map(|Reverse((at, ..))| *at);
             let times = [wake, due.filter(|at| *at > self.now), back];
-            self.now = times
-                .into_iter()
-                .flatten()
-                .min()
-                .expect("something happens");
+            let Some(next) = times.into_iter().flatten().min() else {
+                // The other pages were given up.
+                break;
+            };
+            self.now = next;
             assert!(self.now.since(self.began) < DAY, "it ends");
-            while let Some(&Reverse((at, lease, tried))) = under_way.peek() {
+            while let Some(&Reverse((at, lease, tried, admits))) = under_way.peek() {
                 if at > self.now {
                     break;
                 }
                 under_way.pop();
-                again.extend(self.answer(lease, tried).map(Reverse));
+                again.extend(self.answer(lease, tried, admits).map(Reverse));
             }
         }
         self
@@ -195,8 +239,11 @@ impl Crawl {
     }
 
     /// Reports the page's answer. Returns the next try of the page, if there is one.
-    fn answer(&mut self, lease: LeaseId, tried: Tried) -> Option<Again> {
-        let page = self.pages[tried.page];
+    fn answer(&mut self, lease: LeaseId, tried: Tried, admits: bool) -> Option<Again> {
+        let page = match self.pages[tried.page] {
+            page if admits => page,
+            _ => Page::Status(429, 0),
+        };
         let report = page.report(&format!("https://a.example/{}", tried.page));
         let told = (self.host).report(self.now, lease, &report, &self.config, &mut self.rng);
         if report.signal == Signal::Ok {
@@ -440,4 +487,29 @@ fn any_mix_of_bad_pages_leaves_the_good_ones_their_pace() {
         }
     }
     assert!(slow.len() <= 1, "{slow:?}");
+}
+
+/// A host with a limit refuses some URLs twice, while it serves others, and serves them later. That
+/// must not look like bad pages: the rate would not be cut, and most requests would be refused.
+#[test]
+fn a_limit_that_refuses_urls_twice_stays_a_limit() {
+    let [_, api, aimd] = profiles();
+    for (law, mut config) in [("discover", api), ("aimd", aimd)] {
+        config.limits.rate_max = f64::INFINITY;
+        for (limit, window_s) in [(20, 10), (5, 1), (60, 60), (100, 10)] {
+            let window = Duration::from_secs(window_s);
+            for phase in 0..40 {
+                let mut crawl = Crawl::of(vec![Page::Good; 300], config.clone(), phase);
+                crawl.now = crawl.now + window * phase as u32 / 40;
+                crawl.began = crawl.now;
+                crawl.host = Host::new(&config, crawl.now);
+                crawl.limit = Some(Counter::new(limit, window));
+                let crawl = crawl.run();
+                let (refused, all) = (crawl.refused, crawl.departures);
+                let case = format!("{law}, {limit} per {window_s} s, phase {phase}");
+                assert_eq!(crawl.served, 300, "{case}");
+                assert!(refused * 6 <= all, "{case}: {refused} of {all} refused");
+            }
+        }
+    }
 }

@@ -17,6 +17,7 @@ pub(super) fn refused(status: u16) -> Reply {
         retry_after: None,
         quota: None,
         attempt: 1,
+        page: None,
     }
 }
 
