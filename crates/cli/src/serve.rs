@@ -45,11 +45,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let opened = Store::open_for(&dir, args.durability.into());
         opened.map_err(|why| Wrong(why.to_string()))
     };
+    let state = state_folder(args)?;
     let store_url = match &args.store {
         Some(url) => Some(token::store_url(url, args.store_password_file.as_deref())?),
         None => None,
     };
-    let coordinator = match (&store_url, state_folder(args)?) {
+    let coordinator = match (&store_url, state.clone()) {
         (Some(url), dir) => {
             let (engine, config) = (engine::connect(url)?, engine::connect(url)?);
             let kept = dir.map(open).transpose()?;
@@ -96,6 +97,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         log::say(&format!("politely: {url}"));
         if let Some(address) = server.grpc_address() {
             log::say(&format!("politely: gRPC on {address}"));
+        }
+        if let Some(dir) = &state {
+            log::say(&format!("politely: state in {}", dir.display()));
         }
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
