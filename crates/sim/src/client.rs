@@ -10,9 +10,9 @@ use politely_core::{Rng, Timestamp};
 pub enum Answer {
     /// It leaves now. The number comes back with its [`Reply`].
     Go(u64),
-    /// AcquireRequest again at this time, or after the next reply, whichever is first.
+    /// Acquire again at this time, or after the next reply, whichever is first.
     At(Timestamp),
-    /// AcquireRequest again after the next reply.
+    /// Acquire again after the next reply.
     AfterReply,
 }
 

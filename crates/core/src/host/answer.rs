@@ -145,7 +145,7 @@ impl Grant {
 /// Why a request must wait, and when to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// AcquireRequest again at this time, or when a report of this key comes, whichever is first.
+    /// Acquire again at this time, or when a report of this key comes, whichever is first.
     pub at: Timestamp,
     /// The first gate that is closed.
     pub reason: Reason,

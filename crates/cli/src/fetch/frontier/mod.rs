@@ -89,11 +89,11 @@ pub(crate) struct Job<P> {
 
 /// Why a lane gets no permit.
 pub(crate) enum Refused {
-    /// AcquireRequest again at this time.
+    /// Acquire again at this time.
     At(Timestamp),
-    /// AcquireRequest again at this time, or when a request of this key has come back.
+    /// Acquire again at this time, or when a request of this key has come back.
     Slot(Timestamp, Key),
-    /// AcquireRequest again at this time, or when the coordinator has answered for one of its keys.
+    /// Acquire again at this time, or when the coordinator has answered for one of its keys.
     Asked(Timestamp),
     /// The same as [`Self::At`], for a key that many lanes share.
     Shared(Timestamp, Key),
