@@ -26,10 +26,11 @@ bench *NAME:
 guard:
     scripts/guard
 
-# Builds the stripped binary and all packages into target/packages, and tests each as installed.
+# Builds the stripped binary and all packages into target/packages, and tests each as installed. Packages all crates.
 release:
     scripts/package
     scripts/test-packages
+    scripts/test-crates
 
 # Builds the documentation and fails on a broken link.
 docs:

@@ -52,22 +52,25 @@ def cpu_s(pid):
 
 
 def idle():
-    """Returns the resident MB and the CPU percentage of a coordinator without callers."""
+    """Returns the resident MiB of a coordinator without callers, its own MiB of them, and its CPU percentage.
+
+    The rest of the resident memory are pages of the program's file, which the kernel can drop.
+    """
     process, _, folder = serve()
     time.sleep(2)
     before = cpu_s(process.pid)
     time.sleep(IDLE_S)
     cpu = 100 * (cpu_s(process.pid) - before) / IDLE_S
     status = Path(f"/proc/{process.pid}/status").read_text()
-    resident = int(status.split("VmRSS:")[1].split()[0]) / 1024
+    resident, own = (int(status.split(field)[1].split()[0]) / 1024 for field in ("VmRSS:", "RssAnon:"))
     process.terminate()
     process.wait()
     folder.cleanup()
-    return resident, cpu
+    return resident, own, cpu
 
 
 print(f"size: {BINARY.stat().st_size / 2**20:.1f} MiB")
 print(f"serve until it listens, with an empty state: {min(ready_ms() for _ in range(STARTS)):.0f} ms")
 print(f"--help: {min(help_ms() for _ in range(STARTS)):.1f} ms")
-resident, cpu = idle()
-print(f"idle: {resident:.1f} MiB resident, {cpu:.2f} % of a core over {IDLE_S} s")
+resident, own, cpu = idle()
+print(f"idle: {resident:.1f} MiB resident, {own:.1f} MiB of them its own, {cpu:.2f} % of a core over {IDLE_S} s")

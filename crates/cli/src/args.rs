@@ -237,10 +237,12 @@ pub(crate) struct ServeArgs {
     /// Keep the state in memory only
     #[arg(long)]
     pub(crate) memory: bool,
-    /// Keep a frontier in DIR: a queue of domains and their pages, from which workers take units of
-    /// work with permits (docs/how-to/crawl-with-a-frontier.md)
-    #[arg(long, value_name = "DIR", conflicts_with = "store")]
-    pub(crate) frontier: Option<PathBuf>,
+    /// Keep a frontier in DIR, or without DIR in the Redis or Valkey of --store, shared with other
+    /// coordinators: a queue of domains and their pages, from which workers take units of work with
+    /// permits (docs/how-to/crawl-with-a-frontier.md)
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "the flag's value is optional")]
+    pub(crate) frontier: Option<Option<PathBuf>>,
     /// Serve the frontier on this address too, as the gRPC service `urlfrontier.URLFrontier`
     #[arg(long, value_name = "ADDRESS:PORT", requires = "frontier")]
     pub(crate) grpc: Option<SocketAddr>,

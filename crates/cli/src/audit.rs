@@ -12,7 +12,7 @@ use crate::args::{AuditArgs, AuditBy};
 use crate::exit::{Exit, Wrong, io_words};
 use crate::log::say;
 use crate::token;
-use crate::top::fault::{Fault, connect};
+use crate::top::fault::{connect, failed};
 
 pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
     let token = token::read(args.token_file.as_deref())?;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
     };
     let call = |client: &Client| client.usage(&query);
     let page = runtime.block_on(client.at_each(call));
-    let wrong = |why| Wrong(format!("{}: {}", args.coordinator, Fault::from(why)));
+    let wrong = |why| failed(&args.coordinator, why);
     let page = page.map_err(wrong)?;
     let text = if args.json {
         lines(&page)

@@ -5,6 +5,7 @@
 //! judge reports what each host allowed and saw. The limiter reports what it found.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use politely_target::{HostReport, Target, Town};
@@ -18,6 +19,8 @@ use crate::fetch::{self, KeyEnd, Names, Sources};
 /// The number of requests that the client without limits has in flight at each host. Scrapy's
 /// default is 8.
 const NAIVE_IN_FLIGHT: usize = 8;
+/// The width of the column `limit`: the longest limit of the demo. The table then fits 116 columns.
+const LIMIT_COLUMNS: usize = 37;
 /// The time-out of the client without limits.
 const NAIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -75,6 +78,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
     let settings = Settings::layered(
         None,
         Knobs {
+            // A line per page would push the progress off the screen.
+            output: Some(PathBuf::from("/dev/null")),
             summary: Some(SummaryForm::None),
             ..Knobs::default()
         },
@@ -88,7 +93,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
         .collect();
 
     println!(
-        "{:<20} {:<44} {:>7} {:<21} {:>6} {:>8} {:>7} {:>7}",
+        "{:<18} {:<LIMIT_COLUMNS$} {:>7} {:<21} {:>5} {:>7} {:>6} {:>6}",
         "host", "limit", "found", "held back by", "pages", "refused", "took s", "best s"
     );
     for host in &report.hosts {
@@ -150,9 +155,9 @@ fn row(host: &HostReport, found: Option<&KeyEnd>) -> String {
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |secs| format!("{secs:.1}"));
     let rate = found.map_or_else(|| "-".to_owned(), |key| format!("{:.2}/s", key.rate));
     let held_back_by = found.map_or("-", |key| &key.held_back_by);
-    let limit: String = host.limit.chars().take(44).collect();
+    let limit: String = host.limit.chars().take(LIMIT_COLUMNS).collect();
     format!(
-        "{:<20} {limit:<44} {rate:>7} {held_back_by:<21} {:>6} {:>8} {:>7} {:>7}",
+        "{:<18} {limit:<LIMIT_COLUMNS$} {rate:>7} {held_back_by:<21} {:>5} {:>7} {:>6} {:>6}",
         host.host,
         host.pages,
         host.refused,

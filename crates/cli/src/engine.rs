@@ -16,11 +16,11 @@ pub(crate) fn connect(url: &str) -> Result<Arc<dyn Engine>, Wrong> {
     let wrong = |why: &dyn std::fmt::Display| Wrong(format!("--store: {why}"));
     let (scheme, _) = url.split_once("://").unwrap_or_default();
     match scheme.split('+').next().unwrap_or_default() {
-        "zookeeper" => match ZooKeeper::connect(url) {
+        _ if is_redis(url) => match Redis::connect(url) {
             Ok(engine) => Ok(Arc::new(engine)),
             Err(why) => Err(wrong(&why)),
         },
-        family if REDIS.contains(&family) => match Redis::connect(url) {
+        "zookeeper" => match ZooKeeper::connect(url) {
             Ok(engine) => Ok(Arc::new(engine)),
             Err(why) => Err(wrong(&why)),
         },
@@ -28,6 +28,12 @@ pub(crate) fn connect(url: &str) -> Result<Arc<dyn Engine>, Wrong> {
             "unknown scheme \"{scheme}\"; use redis://, redis+sentinel://, redis+cluster:// or zookeeper://"
         ))),
     }
+}
+
+/// Returns whether the servers of `url` are Redis or Valkey.
+pub(crate) fn is_redis(url: &str) -> bool {
+    let (scheme, _) = url.split_once("://").unwrap_or_default();
+    REDIS.contains(&scheme.split('+').next().unwrap_or_default())
 }
 
 #[cfg(test)]

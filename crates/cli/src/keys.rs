@@ -12,7 +12,7 @@ use crate::args::{KeysArgs, KeysCommand};
 use crate::exit::{Exit, Wrong, io_words};
 use crate::log::say;
 use crate::token;
-use crate::top::fault::{Fault, connect};
+use crate::top::fault::{connect, failed};
 
 /// The number of keys in one call.
 const KEYS_PER_CALL: usize = 1_000;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<Exit, Wrong> {
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    let wrong = |why: CallError| Wrong(format!("{}: {}", args.coordinator, Fault::from(why)));
+    let wrong = |why| failed(&args.coordinator, why);
     match &args.command {
         KeysCommand::Export { prefix } => {
             runtime.block_on(export(&client, prefix.as_deref(), wrong))

@@ -16,7 +16,7 @@ use crate::args::LockArgs;
 use crate::exit::{Wrong, io_words};
 use crate::log::say;
 use crate::token;
-use crate::top::fault::{Fault, connect};
+use crate::top::fault::{Fault, connect, failed};
 
 /// The exit code if the lock was lost while the command ran.
 const LOST: u8 = 121;
@@ -65,7 +65,7 @@ async fn locked(args: &LockArgs, client: &Client) -> Result<ExitCode, Wrong> {
             return Ok(ExitCode::from(NOT_FREE));
         }
         Err(LockFailure::Call(why)) => {
-            return Err(Wrong(format!("{}: {}", args.coordinator, Fault::from(why))));
+            return Err(failed(&args.coordinator, why));
         }
     };
     let [program, arguments @ ..] = &args.command[..] else {

@@ -15,7 +15,8 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Wrong> {
         PolicyCommand::Check { file } => match parse(file)? {
             Ok(book) => {
                 let count = book.rules().len();
-                println!("{}: {count} rules", file.display());
+                let rules = if count == 1 { "rule" } else { "rules" };
+                println!("{}: {count} {rules}", file.display());
                 Ok(Exit::AllFetched)
             }
             Err(wrong) => {

@@ -7,16 +7,16 @@ use crate::exit::{Exit, Wrong};
 
 /// The presets by name.
 const PRESETS: [(&str, &str); 10] = [
-    ("anthropic", include_str!("../../../presets/anthropic.toml")),
-    ("discord", include_str!("../../../presets/discord.toml")),
-    ("github", include_str!("../../../presets/github.toml")),
-    ("gitlab", include_str!("../../../presets/gitlab.toml")),
-    ("jira", include_str!("../../../presets/jira.toml")),
-    ("openai", include_str!("../../../presets/openai.toml")),
-    ("reddit", include_str!("../../../presets/reddit.toml")),
-    ("shopify", include_str!("../../../presets/shopify.toml")),
-    ("wikimedia", include_str!("../../../presets/wikimedia.toml")),
-    ("x", include_str!("../../../presets/x.toml")),
+    ("anthropic", include_str!("../presets/anthropic.toml")),
+    ("discord", include_str!("../presets/discord.toml")),
+    ("github", include_str!("../presets/github.toml")),
+    ("gitlab", include_str!("../presets/gitlab.toml")),
+    ("jira", include_str!("../presets/jira.toml")),
+    ("openai", include_str!("../presets/openai.toml")),
+    ("reddit", include_str!("../presets/reddit.toml")),
+    ("shopify", include_str!("../presets/shopify.toml")),
+    ("wikimedia", include_str!("../presets/wikimedia.toml")),
+    ("x", include_str!("../presets/x.toml")),
 ];
 
 pub(crate) fn run(args: &PresetsArgs) -> Result<Exit, Wrong> {

@@ -45,10 +45,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let opened = Store::open_for(&dir, args.durability.into());
         opened.map_err(|why| Wrong(why.to_string()))
     };
-    let coordinator = match (&args.store, state_folder(args)?) {
+    let state = state_folder(args)?;
+    let store_url = match &args.store {
+        Some(url) => Some(token::store_url(url, args.store_password_file.as_deref())?),
+        None => None,
+    };
+    let coordinator = match (&store_url, state.clone()) {
         (Some(url), dir) => {
-            let url = token::store_url(url, args.store_password_file.as_deref())?;
-            let (engine, config) = (engine::connect(&url)?, engine::connect(&url)?);
+            let (engine, config) = (engine::connect(url)?, engine::connect(url)?);
             let kept = dir.map(open).transpose()?;
             let unavailable = args.store_unavailable.into();
             let coordinator = Coordinator::shared(settings, engine, unavailable, kept);
@@ -71,7 +75,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         None => coordinator,
     };
     let ruled = coordinator.clone();
-    options.frontier = frontier(args, key, &coordinator)?;
+    options.frontier = frontier(args, key, store_url.as_deref(), &coordinator)?;
     let secure = options.certificate.is_some();
     let limiter = coordinator.limiter().clone();
     let exit = runtime.block_on(async {
@@ -93,6 +97,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         log::say(&format!("politely: {url}"));
         if let Some(address) = server.grpc_address() {
             log::say(&format!("politely: gRPC on {address}"));
+        }
+        if let Some(dir) = &state {
+            log::say(&format!("politely: state in {}", dir.display()));
         }
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
@@ -290,6 +297,7 @@ fn certificate(args: &ServeArgs) -> Option<Certificate> {
 fn frontier(
     args: &ServeArgs,
     kind: KeyKind,
+    store_url: Option<&str>,
     coordinator: &Coordinator,
 ) -> Result<Option<FrontierService>, Wrong> {
     let Some(folder) = &args.frontier else {
@@ -300,7 +308,26 @@ fn frontier(
         kind,
         ..FrontierSettings::default()
     };
-    let opened = FrontierService::open(folder, settings, coordinator);
+    let opened = match (folder, store_url) {
+        (Some(folder), None) => FrontierService::open(folder, settings, coordinator),
+        (None, Some(url)) if engine::is_redis(url) => {
+            FrontierService::shared(url, settings, coordinator)
+        }
+        (None, Some(_)) => {
+            let why = "--frontier: a shared frontier needs Redis or Valkey: --store redis://…";
+            return Err(Wrong(why.to_owned()));
+        }
+        (None, None) => {
+            let why = "--frontier: name a folder, or share the frontier with --store redis://…";
+            return Err(Wrong(why.to_owned()));
+        }
+        (Some(folder), Some(_)) => {
+            return Err(Wrong(format!(
+                "--frontier {}: with --store the frontier is in the engine; name no folder",
+                folder.display()
+            )));
+        }
+    };
     opened.map(Some).map_err(|why| Wrong(why.to_string()))
 }
 

@@ -4,20 +4,23 @@ use crate::token;
 
 /// The troubles reported since the last answer, without their numbers.
 pub(crate) struct Unavailable {
-    who: &'static str,
+    who: String,
     said: Vec<String>,
 }
 
 impl Unavailable {
-    pub(crate) const fn new(who: &'static str) -> Self {
-        let said = Vec::new();
-        Self { who, said }
+    /// Creates the messages about `who`, which is the subject of each.
+    pub(crate) fn new(who: &str) -> Self {
+        Self {
+            who: who.to_owned(),
+            said: Vec::new(),
+        }
     }
 
     /// Returns the message to print, if there is a new one. `trouble` is why there is no answer
     /// now.
     pub(crate) fn news(&mut self, trouble: Option<&str>) -> Option<String> {
-        let who = self.who;
+        let who = &self.who;
         let Some(why) = trouble else {
             let was_away = !std::mem::take(&mut self.said).is_empty();
             return was_away.then(|| format!("{who} answers again"));

@@ -36,21 +36,20 @@ fn main() {
     let bytes = frontier.store().disk_bytes().expect("a working disk");
     println!("disk: {} bytes per page", bytes / pages.max(1) as u64);
     drop(frontier);
-    let began = clock();
     let before = resident_bytes();
     let frontier = open(folder.path());
     let memory = resident_bytes().saturating_sub(before);
     let domains = frontier.counts(&crawl).expect("the crawl").domains;
-    println!(
-        "open: {:?}, {} bytes of memory per domain",
-        began.elapsed(),
-        memory / domains.max(1)
-    );
+    println!("{} bytes of memory per domain", memory / domains.max(1));
 }
 
 fn open(folder: &Path) -> Frontier<EmbeddedStore> {
+    let began = clock();
     let store = EmbeddedStore::open(folder, CACHE_BYTES).expect("a folder");
-    Frontier::open(store, Settings::default(), 1, now()).expect("a whole store")
+    let storage = began.elapsed();
+    let frontier = Frontier::open(store, Settings::default(), 1, now()).expect("a whole store");
+    println!("open: {:?}, of it the storage {storage:?}", began.elapsed());
+    frontier
 }
 
 /// Puts pages as one caller does that checks the next pages while the last ones are stored.

@@ -28,7 +28,9 @@ impl Counts {
 
     /// Pages that are neither queued nor leased: visited for the last time, or purged.
     pub const fn finished(&self) -> u64 {
-        self.pages - self.ready - self.dated - self.leased
+        // The parts of a sum over several servers may be of different times.
+        let left = self.pages.saturating_sub(self.ready);
+        left.saturating_sub(self.dated).saturating_sub(self.leased)
     }
 
     pub(crate) fn of_domain(domain: &Domain) -> Self {
@@ -41,7 +43,8 @@ impl Counts {
         }
     }
 
-    pub(crate) const fn add(&mut self, other: Self) {
+    /// Adds the numbers of another part.
+    pub const fn add(&mut self, other: Self) {
         self.domains += other.domains;
         self.pages += other.pages;
         self.ready += other.ready;

@@ -33,6 +33,13 @@ pub enum FrontierError {
     /// every call until [`Frontier::recover`](crate::Frontier::recover) succeeds.
     #[error("the storage of the frontier failed: {0}; repair it or free some space")]
     Store(#[from] StoreError),
+    /// A server of a shared frontier does not answer. The call may have been carried out, and may
+    /// be repeated.
+    #[error("the engine of the frontier does not answer: {0}; repeat the call later")]
+    Unavailable(String),
+    /// A frontier that coordinators share does not have this call.
+    #[error("a shared frontier cannot {0}")]
+    NotShared(&'static str),
     /// The storage failed at an earlier call.
     #[error("the storage of the frontier failed before: {0}; repair it or free some space")]
     Closed(StoreError),

@@ -55,7 +55,7 @@ pub use self::frontier::{
 pub use self::memory::MemoryStore;
 pub use self::moment::Moment;
 pub use self::page::{
-    Answer, Invalid, METADATA_LEN_MAX, NewPage, Priority, URL_LEN_MAX, ValidPage,
+    Answer, Invalid, METADATA_LEN_MAX, NewPage, Priority, URL_LEN_MAX, ValidPage, canonical,
 };
 pub use self::settings::Settings;
 pub use self::spacing::Spacing;

@@ -105,21 +105,27 @@ pub enum Invalid {
 /// A page that was found valid. Checking a page needs no frontier, so callers can check pages while
 /// the frontier serves another call.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ValidPage {
-    pub(crate) url: String,
-    pub(crate) key: Key,
-    pub(crate) priority: Priority,
-    pub(crate) due: Option<Date>,
-    pub(crate) metadata: Vec<u8>,
-    pub(crate) is_finished: bool,
+    /// The canonical URL.
+    pub url: String,
+    /// The domain.
+    pub key: Key,
+    /// The order within the domain.
+    pub priority: Priority,
+    /// The date before which the page is not handed out.
+    pub due: Option<Date>,
+    /// Data of the caller.
+    pub metadata: Vec<u8>,
+    /// Whether the page was visited elsewhere.
+    pub is_finished: bool,
 }
 
 impl ValidPage {
-    /// Checks a page. `kind` says how its domain follows from its URL, see
-    /// [`Settings::kind`](crate::Settings::kind).
+    /// Checks a page. `kind` is how its domain follows from its URL, if it names none.
     ///
     /// # Errors
-    /// Fails for a page that is not valid.
+    /// [`Invalid`] is the first reason why it is not valid.
     pub fn new(page: NewPage, kind: KeyKind) -> Result<Self, Invalid> {
         let url = canonical(&page.url)?;
         // The URL must have a host even if the key is given, since it is requested later.
@@ -170,7 +176,10 @@ pub(crate) fn merge(answers: Vec<Option<Answer>>, valid: Vec<Answer>) -> Vec<Ans
 
 /// Returns the URL in the form under which pages are compared: parsed by the URL standard, without
 /// a fragment.
-pub(crate) fn canonical(text: &str) -> Result<Url, Invalid> {
+///
+/// # Errors
+/// The text is not a URL, or it is too long.
+pub fn canonical(text: &str) -> Result<Url, Invalid> {
     if text.len() > URL_LEN_MAX {
         return Err(Invalid::UrlLen(text.len()));
     }

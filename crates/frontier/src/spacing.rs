@@ -20,7 +20,7 @@ pub enum Spacing {
 
 impl Spacing {
     /// Returns the next pause.
-    pub(crate) fn draw(self, rng: &mut Rng) -> Duration {
+    pub fn draw(self, rng: &mut Rng) -> Duration {
         match self {
             Self::Fixed(length) => length,
             Self::Minimum(least) => scale(least, 1.0 + rng.unit()),

@@ -11,6 +11,12 @@
 //! | `client.rs` | HTTP, and the one line while the collector is unreachable |
 //! | `span.rs` | the span of an acquire, and the parent that a caller names |
 //! | `samples.rs` | counters and gauges from a `metrics` recorder |
+//!
+//! # What is not here
+//!
+//! The crate decides nothing about limits and defines no metric. To send spans and metrics of
+//! `politely fetch` or `politely serve`, use their flag `--otlp`. To read the metrics of a library
+//! in your own program, install a recorder of the crate `metrics`.
 
 mod client;
 mod samples;

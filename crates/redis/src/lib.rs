@@ -33,6 +33,7 @@
 //! | `owners.rs` | the server that owns a key |
 //! | `each.rs` | the commands of a call, sent again if a key moved |
 //! | `trouble.rs` | errors of servers, with advice |
+//! | [`frontier`] | a frontier that several processes share (feature `frontier`) |
 //! | [`engine`] | shared keys of `politely-store` in these servers |
 //!
 //! # What is not here
@@ -43,6 +44,8 @@
 
 mod each;
 pub mod engine;
+#[cfg(feature = "frontier")]
+pub mod frontier;
 mod link;
 mod links;
 mod owners;

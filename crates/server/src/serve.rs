@@ -93,7 +93,7 @@ pub struct Options {
     pub token: Option<Tokens>,
     /// The certificate for TLS. Without it the server speaks plain HTTP.
     pub certificate: Option<Certificate>,
-    /// What serves workers that speak `URLFrontier`'s protocol.
+    /// The gRPC service for workers that speak `URLFrontier`'s protocol.
     pub grpc: Option<Grpc>,
     /// The frontier. Without it the calls of `/api/v1/frontier` are answered 404.
     pub frontier: Option<FrontierService>,
@@ -107,7 +107,7 @@ pub struct Options {
 /// `warn`, `error`. The error says why it is not set.
 pub type SetLogLevel = fn(&str, &str) -> Result<(), String>;
 
-/// What serves workers that speak `URLFrontier`'s protocol.
+/// The gRPC service for workers that speak `URLFrontier`'s protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Grpc {
     /// A further address to listen on.

@@ -11,6 +11,20 @@
 //! Each host listens on its own loopback address and a free port. So a limit that attaches to a
 //! host or an address keeps the hosts apart, and several towns can run at once.
 //! `tests/servers/README.md` describes the hosts.
+//!
+//! | file | its part |
+//! | --- | --- |
+//! | `lib.rs`, `kind.rs` | the sixteen hosts of a [`RealTown`] and their true limits |
+//! | `nginx.rs`, `express.rs`, `flask.rs` | the servers behind these hosts |
+//! | `log.rs` | the requests that a host saw |
+//! | `steady.rs` | the share of its limit that a client used, and its refusals |
+//! | `redis/`, `zookeeper.rs`, `collector.rs` | engines and a collector, which tests stop and resume |
+//! | `process.rs` | processes that end with the test, and the programs that tests need |
+//!
+//! # What is not here
+//!
+//! For hosts in this process with any limit, and for a judge, use `politely-target`. For virtual
+//! time, use `politely-sim`.
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 // A test fails by a panic, which names what is missing.
 #![allow(clippy::missing_panics_doc)]

@@ -24,7 +24,8 @@ const REMEMBERED_MAX: usize = 1 << 16;
 /// The bytes of a request apart from the path and the value, rounded up.
 const REQUEST: usize = 256;
 
-/// The characters that a znode's name cannot have, and `%`.
+/// Characters that are percent-encoded in the name of a znode: those that `ZooKeeper` refuses, the
+/// separator of paths, and `%` itself.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'/').add(b'%');
 
 /// The first byte of a znode whose writer asked for no notice.

@@ -149,7 +149,7 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
     /// Write one JSON line per URL to FILE (`-` is standard output)
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Form of the summary at the end
     #[arg(long, value_enum)]
@@ -326,8 +326,7 @@ impl Settings {
     }
 }
 
-/// Returns the job scraper's maximum of requests in flight for an amount of memory (DESIGN, mission
-/// line 1).
+/// Returns a job scraper's maximum of requests in flight for an amount of memory.
 fn in_flight_by_memory(memory: Memory) -> u32 {
     match memory.0 {
         0..=256_000_000 => 3,

@@ -169,7 +169,7 @@ impl Engine {
     /// Wakes the lanes of hosts that the fleet's limits allow now, until the run ends. Reports an
     /// outage of the coordinator or engine.
     pub(crate) async fn heed(self: Arc<Self>) {
-        let mut unavailable = Unavailable::new(self.limits.shared_by);
+        let mut unavailable = Unavailable::new(&self.limits.shared_by);
         loop {
             let ready = tokio::time::timeout(KEEP_EVERY, self.limits.ready()).await;
             let trouble = self.limits.last_error();

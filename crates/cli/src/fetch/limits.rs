@@ -38,7 +38,7 @@ pub(crate) struct Limits {
     /// The backend of the hosts' permits, if it is not `limiter`.
     pub(super) fleet: Option<Limiter>,
     /// The name of the fleet's backend, for messages.
-    pub(crate) shared_by: &'static str,
+    pub(crate) shared_by: String,
     sites: Vec<(SiteRps, Key)>,
     run: Option<Key>,
     kind: KeyKind,
@@ -128,10 +128,10 @@ impl Limits {
             limiter,
             sites,
             run,
-            shared_by: if settings.store.is_some() {
-                STORE
-            } else {
-                "the coordinator"
+            shared_by: match &settings.coordinator {
+                Some(url) => format!("the coordinator {url}"),
+                // The URL of an engine may contain a password.
+                None => STORE.to_owned(),
             },
             kind: settings.key,
             egresses: settings
@@ -396,7 +396,7 @@ impl Limits {
             Some(fleet) => fleet
                 .ping()
                 .await
-                .map_err(|why| Wrong(no_beginning(self.shared_by, &why))),
+                .map_err(|why| Wrong(no_beginning(&self.shared_by, &why))),
             None => Ok(()),
         }
     }

@@ -44,6 +44,16 @@ impl From<CallError> for Fault {
     }
 }
 
+/// Returns the error of a command whose call of the coordinators at `urls` failed.
+pub(crate) fn failed(urls: &str, why: CallError) -> Wrong {
+    let fault = Fault::from(why);
+    let hint = match fault {
+        Fault::Unreachable(_) => "; start `politely serve`, or name another with --coordinator URL",
+        _ => "",
+    };
+    Wrong(format!("{urls}: {fault}{hint}"))
+}
+
 /// Returns a client of the coordinators at `urls`, separated by commas.
 pub(crate) fn connect(urls: &str, token: Option<&Token>) -> Result<Client, Wrong> {
     let text = token.map(|token| token.text.as_str());

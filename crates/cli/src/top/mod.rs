@@ -20,7 +20,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use politely_api::client::{CallError, Client};
+use politely_api::client::Client;
 use politely_api::wire::KeysQuery;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event as Input};
@@ -33,7 +33,7 @@ use crate::args::TopArgs;
 use crate::exit::{Exit, Wrong, io_words};
 use crate::token;
 
-use fault::{Fault, connect};
+use fault::{Fault, connect, failed};
 use paint::Paint;
 use state::{Effect, Event, Order, State};
 
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Wrong> {
 }
 
 async fn print(client: &Client, place: &str) -> Result<Exit, Wrong> {
-    let wrong = |why: CallError| Wrong(format!("{place}: {}", Fault::from(why)));
+    let wrong = |why| failed(place, why);
     let fleet = client.at_each(Client::stats).await.map_err(wrong)?;
     let query = KeysQuery {
         limit: Some(ROWS_MAX),

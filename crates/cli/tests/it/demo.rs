@@ -22,6 +22,7 @@ fn a_client_without_limits_loses_pages_and_politely_loses_none() {
     for column in ["limit", "found", "held back by"] {
         assert!(head.contains(column), "{head}");
     }
+    assert!(!said.out.contains('{'), "a line per page: {}", said.out);
     for host in ["slow-bucket", "window-bare", "unlimited"] {
         assert!(line(host).contains("/s"), "{}", said.out);
     }

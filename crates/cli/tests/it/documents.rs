@@ -1,10 +1,10 @@
 //! Tests that the documents are true: every command runs or says why not, and every anchor exists.
 //!
 //! A block of `sh`, `python` or `js` in a document is run, unless the line before it is a comment
-//! `<!-- not run: REASON -->`. The blocks of a document run in one folder, in their order. A block
-//! of `js` that begins with a file's name, such as `// politely.mjs`, is saved under it.
-//! `http://127.0.0.1:7077` stands for a coordinator, and `http://example.com/` for a host of this
-//! machine.
+//! `<!-- not run: REASON -->`. Each block names its language. The blocks of a document run in one
+//! folder, in their order. A block of `js` that begins with a file's name, such as
+//! `// politely.mjs`, is saved under it. `http://127.0.0.1:7077` stands for a coordinator, and
+//! `http://example.com/` for a host of this machine.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -182,6 +182,12 @@ fn every_command_runs_or_says_why_not() {
         for block in blocks(&text) {
             let is_command = ["sh", "python", "js"].contains(&block.language.as_str());
             let at = format!("{}:{}", path.display(), block.line);
+            if block.language.is_empty() {
+                let _ = writeln!(
+                    wrong,
+                    "{at}: has no language; use `text` for what is no command"
+                );
+            }
             if let Some(reason) = &block.not_run {
                 if reason.trim().is_empty() {
                     let _ = writeln!(wrong, "{at}: says not why it is not run");

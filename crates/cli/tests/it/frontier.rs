@@ -143,10 +143,6 @@ fn a_frontier_that_cannot_be_served_is_refused() {
     for (args, word) in [
         (&["--memory", "--frontier", file][..], "file"),
         (
-            &["--frontier", "x", "--store", "redis://127.0.0.1:1"],
-            "cannot be used with",
-        ),
-        (
             &["--memory", "--frontier-spacing", "fixed:1s"],
             "--frontier",
         ),

@@ -245,7 +245,7 @@ fn an_interrupt_drains_and_says_what_is_left() {
     drains("-INT");
 }
 
-/// Service managers and containers stop processes with this signal.
+/// SIGTERM is the signal with which service managers and containers stop processes.
 #[test]
 fn so_does_a_request_to_end() {
     drains("-TERM");

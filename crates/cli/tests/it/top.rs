@@ -134,7 +134,10 @@ fn once_says_in_a_line_why_there_is_no_table() {
     assert_eq!((said.code, said.out.as_str()), (2, ""));
     assert_eq!(
         said.err,
-        format!("error: {nobody}: no answer: connection refused\n")
+        format!(
+            "error: {nobody}: no answer: connection refused; \
+             start `politely serve`, or name another with --coordinator URL\n"
+        )
     );
 }
 

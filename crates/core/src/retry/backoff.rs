@@ -62,8 +62,7 @@ impl Backoff {
         jitter: Jitter::Full,
     };
 
-    /// 300 ms doubling to 4 s, then up to 120 ms more: the job scraper's backoff (DESIGN, mission
-    /// line 1).
+    /// The backoff of a job scraper: 300 ms doubling to 4 s, then up to 120 ms more.
     pub const JOB_SCRAPER: Self = Self {
         base_us: 300_000,
         factor: 2.0,

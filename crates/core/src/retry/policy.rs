@@ -170,7 +170,7 @@ impl Policy {
         }
     }
 
-    /// Returns the policy of the job scraper's retrying transport (DESIGN, mission line 1).
+    /// Returns the policy of a job scraper's retrying transport.
     ///
     /// The delay before retry n, from 0, is `min(300 ms x 2^n, 4 s) + U[0, 120 ms) + bonus`. The
     /// cap binds the doubling alone. Jitter and bonus are added on top, so the longest delay is

@@ -7,6 +7,7 @@
 mod operate;
 mod ruled;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -202,19 +203,25 @@ impl Limiter {
         self
     }
 
-    /// Returns the keys of a request with its account, and its cost, if there is a policy.
+    /// Adds the account's key and the costs of the rule that a request falls under, if there is a
+    /// policy.
     #[inline]
     #[cfg_attr(
         not(feature = "policy"),
         allow(clippy::unused_self, reason = "the same call as with a policy")
     )]
-    fn by_policy(&self, keys: Keys<'_>) -> Option<Ruled> {
+    fn by_policy<'a>(
+        &self,
+        keys: Keys<'a>,
+        ask: AcquireRequest,
+    ) -> (Cow<'a, [Key]>, AcquireRequest) {
         #[cfg(feature = "policy")]
         if self.0.policy.is_some() {
-            return Some(self.ruled(None, &Method::GET, keys.0.to_vec()));
+            let ruled = self.ruled(None, &Method::GET, keys.0.to_vec());
+            let ask = ruled.costing(ask);
+            return (Cow::Owned(ruled.keys), ask);
         }
-        let _ = keys;
-        None
+        (Cow::Borrowed(keys.0), ask)
     }
 
     pub(crate) fn operations(&self) -> &dyn Operations {
@@ -279,14 +286,8 @@ impl Limiter {
         ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
-        let keys = keys.into();
-        match self.by_policy(keys) {
-            None => self.operations().try_acquire(keys.0, ask, arrival),
-            Some(ruled) => {
-                let ask = ruled.costing(ask);
-                self.operations().try_acquire(&ruled.keys, ask, arrival)
-            }
-        }
+        let (keys, ask) = self.by_policy(keys.into(), ask);
+        self.operations().try_acquire(&keys, ask, arrival)
     }
 
     /// Waits until each of `keys` allows the request, and returns a permit for all.
@@ -354,14 +355,8 @@ impl Limiter {
         ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, AcquireError> {
-        let keys = keys.into();
-        match self.by_policy(keys) {
-            None => self.operations().acquire(keys.0, ask, arrival).await,
-            Some(ruled) => {
-                let ask = ruled.costing(ask);
-                self.operations().acquire(&ruled.keys, ask, arrival).await
-            }
-        }
+        let (keys, ask) = self.by_policy(keys.into(), ask);
+        self.operations().acquire(&keys, ask, arrival).await
     }
 
     /// Asks the backend for a permit for all `keys`, and returns it if each allows it now.
@@ -382,14 +377,8 @@ impl Limiter {
         ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
-        let keys = keys.into();
-        match self.by_policy(keys) {
-            None => self.operations().request(keys.0, ask, arrival).await,
-            Some(ruled) => {
-                let ask = ruled.costing(ask);
-                self.operations().request(&ruled.keys, ask, arrival).await
-            }
-        }
+        let (keys, ask) = self.by_policy(keys.into(), ask);
+        self.operations().request(&keys, ask, arrival).await
     }
 
     /// Waits until permits came that [`Limiter::try_acquire`] was refused for.

@@ -48,6 +48,7 @@ impl Limiter {
     }
 }
 
+#[cfg(feature = "policy")]
 impl Ruled {
     /// Returns `ask` with the costs of the rule, for those that it does not state.
     pub(crate) fn costing(&self, mut ask: AcquireRequest) -> AcquireRequest {

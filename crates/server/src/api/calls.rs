@@ -225,6 +225,7 @@ impl Api {
         let permits = items.iter().map(|told| (told.permit.as_str(), told.slot));
         self.coordinator.adopt(&worker, permits).await;
         let mut aftermath = Aftermath::default();
+        aftermath.gone.reserve(items.len());
         let answers = items
             .iter()
             .enumerate()

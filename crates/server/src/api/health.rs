@@ -39,7 +39,12 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong>
 ))]
 pub(super) async fn metrics(State(api): State<Api>) -> Response {
     let coordinator = api.coordinator.clone();
-    let scrape = move || crate::watch::scrape(&coordinator, api.frontier.as_ref(), api.commit);
+    let crawls = match &api.frontier {
+        // Without an answer of the engine, the other numbers are still told.
+        Some(frontier) => frontier.crawls().await.ok(),
+        None => None,
+    };
+    let scrape = move || crate::watch::scrape(&coordinator, crawls, api.commit);
     match tokio::task::spawn_blocking(scrape).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(_) => Wrong::new(

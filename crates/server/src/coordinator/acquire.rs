@@ -74,7 +74,7 @@ impl Coordinator {
             worker,
             began: self.now(),
             answers: vec![None; items.len()],
-            granted: Vec::new(),
+            granted: Vec::with_capacity(items.len()),
             gone,
             found: 0,
             soonest: None,
@@ -144,7 +144,7 @@ impl Coordinator {
             call.stand_in_line(waiting, enough, wait).await;
         }
         let any = matches!(want, Want::Any(_));
-        call.outcome(any)
+        call.outcome(any).await
     }
 
     fn try_now(&self, wanted: &Wanted<'_>) -> Result<Permit, Refusal> {
@@ -423,7 +423,7 @@ impl Call<'_> {
         let valid_for = grace(interval);
         self.answer(Answer::Granted(wire::Grant {
             item,
-            permit: name.to_string(),
+            permit: name.to_text(),
             key: key.as_str().to_owned(),
             start_in_ms: ms_up(start_in),
             valid_for_ms: ms_up(valid_for.saturating_sub(now.since(start))),
@@ -494,11 +494,12 @@ impl Call<'_> {
         });
     }
 
-    fn outcome(mut self, any: bool) -> Outcome {
+    async fn outcome(mut self, any: bool) -> Outcome {
         let now = self.coordinator.now();
         self.worker.waited(now.since(self.began));
         let coordinator = self.coordinator;
-        if !coordinator.keep_granted(self.worker, &self.granted, &self.gone) {
+        let kept = coordinator.keep_granted(self.worker, &self.granted, &self.gone);
+        if !kept.await {
             let unwritten = std::mem::take(&mut self.granted);
             coordinator.revoke_unwritten(self.worker, &unwritten, &mut self.answers);
         }

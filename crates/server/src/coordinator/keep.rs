@@ -226,7 +226,12 @@ impl Coordinator {
 
     /// Records granted and ended permits before they are answered. Returns `false` if that failed,
     /// and the granted permits must be taken back.
-    pub(super) fn keep_granted(&self, worker: &Worker, leaving: &[Leaving], gone: &[u64]) -> bool {
+    pub(super) async fn keep_granted(
+        &self,
+        worker: &Worker,
+        leaving: &[Leaving],
+        gone: &[u64],
+    ) -> bool {
         let Some(store) = self.journal() else {
             return true;
         };
@@ -245,7 +250,7 @@ impl Coordinator {
                 client: worker.name().into(),
             })
             .collect();
-        store.granted(&granted, gone)
+        store.granted_together(&granted, gone).await
     }
 
     /// Lets repeated calls get the permits of `leaving`, which are in the journal now. A permit

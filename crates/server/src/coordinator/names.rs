@@ -30,6 +30,8 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 /// The length of a signature in a name, in characters.
 const TEXT_LEN: usize = MAC_LEN / 3 * 4;
+/// The room for the text of a name without leases.
+const TEXT_CAPACITY: usize = 40;
 /// The most keys of a permit: its own, those of `also`, and those of its rule.
 pub(crate) const KEYS_MAX: usize = 1 + ALSO_MAX + RULE_KEYS_MAX;
 /// The longest name: as many keys of 520 bytes, all of which may be escaped.
@@ -62,6 +64,15 @@ pub(crate) struct Name {
 pub(crate) struct NoName;
 
 impl Name {
+    /// Returns the name as text. It does the same as [`ToString`], with one allocation.
+    pub(crate) fn to_text(&self) -> String {
+        use fmt::Write;
+        let mut text = String::with_capacity(TEXT_CAPACITY);
+        let written = write!(text, "{self}");
+        debug_assert!(written.is_ok(), "a string takes any text");
+        text
+    }
+
     /// Returns the name of slot `slot` of the permit, counted from 0. Returns `None` if the permit
     /// has no such slot.
     pub(crate) fn later(mut self, slot: u16) -> Option<Self> {

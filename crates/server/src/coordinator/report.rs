@@ -73,7 +73,7 @@ impl Coordinator {
         let block_share = block_share.unwrap_or(BLOCK_SHARE);
         self.0
             .watch
-            .report_head(now, key, report, directions, block_share);
+            .reported(now, key, report, directions, block_share);
         self.0.usage.reported(now, worker.name(), key, report);
         if directions.event {
             self.0.watch.event(now, &self.0.limiter, key, report);

@@ -1,4 +1,4 @@
-//! What all coordinators of a fleet are told: events, and the counts of the audit.
+//! The log that the coordinators of a fleet share: events, and the counts of the audit.
 //!
 //! A coordinator puts its events and counts into an outbox. One task appends them to the log of the
 //! fleet ([`ring`]) in batches, and applies each batch of the log, its own included. So all
@@ -53,7 +53,7 @@ pub(crate) struct FleetLog {
     outbox: Arc<Outbox>,
 }
 
-/// What this coordinator has for the log.
+/// This coordinator's entries that are not in the log yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
     waiting: Mutex<Waiting>,

@@ -11,7 +11,7 @@ use politely_frontier::{
     CrawlName, Date, FrontierError, GiveBack, Moment, Next, PageOutcome, Token,
 };
 
-use super::{FrontierService, date, new_page, put_answer};
+use super::{EmbeddedFrontier, date, new_page, put_answer};
 use crate::watch::Worker;
 
 /// The words about one unit, and the answers of the coordinator to its reports.
@@ -20,7 +20,7 @@ pub(crate) struct Words {
     pub(crate) reports: Vec<ToldAnswer>,
 }
 
-impl FrontierService {
+impl EmbeddedFrontier {
     /// Accepts the words about some units. They are on disk when this returns.
     pub(crate) async fn done(
         &self,
@@ -71,16 +71,8 @@ impl FrontierService {
     ) -> Result<(u32, Vec<PutAnswer>), Error> {
         let now = self.now();
         let token = Token(unit.token);
-        if unit.lease_ms.is_some() && !unit.keep {
-            return Err(error("lease_ms", "needs \"keep\": true"));
-        }
-        let mut reports = reports.iter();
-        let mut outcomes = Vec::with_capacity(unit.pages.len());
-        for (at, page) in unit.pages.iter().enumerate() {
-            let report = page.report.as_ref().and_then(|_| reports.next());
-            outcomes.push(outcome(at, page, report, now)?);
-        }
-        let (valid, mut invalid) = split(unit.found);
+        let outcomes = outcomes(&unit, reports, now)?;
+        let (valid, invalid) = split(unit.found);
         let mut frontier = self.lock();
         let is_of_crawl = frontier.crawl_of(token, now) == Some(crawl);
         if !is_of_crawl || !self.0.owners.is_of(token, worker) {
@@ -102,18 +94,43 @@ impl FrontierService {
             extended.map_err(|why| refused(&why))?;
         }
         drop(frontier);
-        let mut answers = accepted.answers.into_iter().map(put_answer);
-        for place in &mut invalid {
-            if place.is_none() {
-                *place = answers.next();
-            }
-        }
-        Ok((accepted.kept, invalid.into_iter().flatten().collect()))
+        Ok((accepted.kept, merge(invalid, accepted.answers)))
     }
 }
 
+/// Returns the outcomes of a unit's pages. `reports` are the answers to their reports.
+pub(super) fn outcomes(
+    unit: &DoneUnit,
+    reports: &[ToldAnswer],
+    now: Moment,
+) -> Result<Vec<PageOutcome>, Error> {
+    if unit.lease_ms.is_some() && !unit.keep {
+        return Err(error("lease_ms", "needs \"keep\": true"));
+    }
+    let mut reports = reports.iter();
+    let outcome = |(at, page): (usize, &DonePage)| {
+        let report = page.report.as_ref().and_then(|_| reports.next());
+        outcome(at, page, report, now)
+    };
+    unit.pages.iter().enumerate().map(outcome).collect()
+}
+
+/// Fills the places of valid found pages with their answers.
+pub(super) fn merge(
+    found: Vec<Option<PutAnswer>>,
+    valid: Vec<politely_frontier::Answer>,
+) -> Vec<PutAnswer> {
+    let mut valid = valid.into_iter().map(put_answer);
+    let answers = found
+        .into_iter()
+        .map(|answer| answer.or_else(|| valid.next()));
+    answers.flatten().collect()
+}
+
 /// Splits the found pages into valid pages, and one answer for each page that is not.
-fn split(found: Vec<FrontierPage>) -> (Vec<politely_frontier::NewPage>, Vec<Option<PutAnswer>>) {
+pub(super) fn split(
+    found: Vec<FrontierPage>,
+) -> (Vec<politely_frontier::NewPage>, Vec<Option<PutAnswer>>) {
     let mut valid = Vec::with_capacity(found.len());
     let mut answers = Vec::with_capacity(found.len());
     for page in found {
@@ -178,7 +195,7 @@ fn advised(advice: &Advice, again: Option<Date>, now: Moment) -> Next {
 }
 
 /// Returns the error of a unit whose words were refused.
-fn refused(why: &FrontierError) -> Error {
+pub(super) fn refused(why: &FrontierError) -> Error {
     let field = match why {
         FrontierError::Stale(_) => "token",
         FrontierError::NotInUnit(..) | FrontierError::Invalid(_) => "pages",

@@ -2,6 +2,8 @@
 //!
 //! | file | its part |
 //! | --- | --- |
+//! | `service.rs` | the calls, of an embedded or of a shared frontier |
+//! | `fleet.rs` | a frontier in an engine, which several coordinators share |
 //! | `put.rs` | adds pages |
 //! | `take.rs` | hands out units; the limiter decides whether a domain may leave |
 //! | `done.rs` | accepts the words of owners |
@@ -12,9 +14,11 @@
 //! something is on disk before it is answered; calls at the same time share the fsync.
 
 mod done;
+mod fleet;
 mod order;
 mod owners;
 mod put;
+mod service;
 mod take;
 
 use std::fmt;
@@ -34,8 +38,9 @@ use tokio::task::spawn_blocking;
 
 pub(crate) use self::done::Words;
 pub(crate) use self::order::Order;
-use self::owners::Owners;
+use self::owners::{Owner, Owners};
 pub(crate) use self::put::{Item, new_page, put_answer};
+pub use self::service::FrontierService;
 pub(crate) use self::take::Wish;
 use crate::coordinator::Coordinator;
 
@@ -49,15 +54,15 @@ const SWEPT_MAX: usize = 10_000;
 
 /// Why the frontier of a coordinator cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("the frontier in \"{folder}\": {why}")]
+#[error("the frontier in \"{place}\": {why}")]
 pub struct FrontierOpenError {
-    folder: String,
+    place: String,
     why: String,
 }
 
-/// The frontier of a coordinator. Clones are cheap and share all state.
+/// The frontier of one coordinator, in a folder. Clones are cheap and share all state.
 #[derive(Clone)]
-pub struct FrontierService(Arc<Inner>);
+pub(crate) struct EmbeddedFrontier(Arc<Inner>);
 
 struct Inner {
     frontier: Mutex<Frontier<Arc<EmbeddedStore>>>,
@@ -71,31 +76,30 @@ struct Inner {
     coordinator: Coordinator,
 }
 
-impl fmt::Debug for FrontierService {
+impl fmt::Debug for EmbeddedFrontier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FrontierService")
+        f.write_str("EmbeddedFrontier")
     }
 }
 
-impl FrontierService {
+impl EmbeddedFrontier {
     /// Opens the frontier in `folder`, which is created if it is missing. Its units get the permits
     /// of `coordinator`.
     ///
     /// # Errors
     /// The folder cannot be used, is in use, or is damaged. The keys of `coordinator` are shared
     /// through an engine.
-    pub fn open(
+    fn open(
         folder: &Path,
         settings: Settings,
         coordinator: &Coordinator,
     ) -> Result<Self, FrontierOpenError> {
         let failed = |why: String| FrontierOpenError {
-            folder: folder.display().to_string(),
+            place: folder.display().to_string(),
             why,
         };
         if coordinator.limiter().is_shared() {
-            let why = "the keys are shared through an engine, and the frontier is not yet; start \
-                       without --store";
+            let why = "the keys are shared through an engine, so the frontier must be there too";
             return Err(failed(why.to_owned()));
         }
         crate::private::folder(folder).map_err(|why| failed(why.to_string()))?;
@@ -127,7 +131,7 @@ impl FrontierService {
                     tracing::info!("the storage of the frontier works again");
                 }
                 let swept = frontier.sweep(SWEPT_MAX, now);
-                let is_live = |token| frontier.crawl_of(token, now).is_some();
+                let is_live = |token, _: &Owner| frontier.crawl_of(token, now).is_some();
                 service.0.owners.retain(is_live);
                 swept
             });

@@ -10,7 +10,7 @@ use politely_frontier::{
     Counts, CrawlName, Date, DomainStatus, FrontierError, PageStatus, Spacing, UnitStatus,
 };
 
-use super::FrontierService;
+use super::EmbeddedFrontier;
 use super::take::metadata;
 use crate::coordinator::ms_up;
 
@@ -35,7 +35,7 @@ pub(crate) enum Order {
     Pause(bool),
 }
 
-impl FrontierService {
+impl EmbeddedFrontier {
     /// Carries out an order. It is on disk when this returns.
     pub(crate) async fn order(&self, crawl: CrawlName, order: Order) -> Result<(), FrontierError> {
         self.call(move |service| {
@@ -227,7 +227,7 @@ impl FrontierService {
     }
 }
 
-fn body(crawl: &CrawlName, counts: Counts, is_paused: bool) -> FrontierCounts {
+pub(super) fn body(crawl: &CrawlName, counts: Counts, is_paused: bool) -> FrontierCounts {
     FrontierCounts {
         crawl: crawl.to_string(),
         paused: is_paused,
@@ -240,7 +240,7 @@ fn body(crawl: &CrawlName, counts: Counts, is_paused: bool) -> FrontierCounts {
     }
 }
 
-fn domain_body(domain: DomainStatus) -> FrontierDomain {
+pub(super) fn domain_body(domain: DomainStatus) -> FrontierDomain {
     let counts = domain.counts;
     FrontierDomain {
         domain: domain.name,
@@ -256,7 +256,7 @@ fn domain_body(domain: DomainStatus) -> FrontierDomain {
     }
 }
 
-fn page_body(page: PageStatus) -> FrontierUrl {
+pub(super) fn page_body(page: PageStatus) -> FrontierUrl {
     FrontierUrl {
         url: page.url,
         domain: page.domain,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use politely::core::Timestamp;
 use politely_api::wire::Told;
 use politely_frontier::Token;
 
@@ -14,6 +15,8 @@ use crate::watch::Worker;
 pub(super) struct Owner {
     pub(super) worker: Arc<Worker>,
     pub(super) permits: Vec<Number>,
+    /// The end of its lease.
+    pub(super) ends: Timestamp,
     /// The name of the permits.
     pub(super) permit: String,
     /// The pages in the order of the permits, if they are reported by their URLs.
@@ -67,9 +70,16 @@ impl Owners {
         }
     }
 
+    /// Sets the end of a unit's lease.
+    pub(super) fn extend(&self, token: Token, ends: Timestamp) {
+        if let Some(owner) = self.0.lock().get_mut(&token) {
+            owner.ends = ends;
+        }
+    }
+
     /// Forgets units that are not live. Their permits end with their leases, because their requests
     /// may have been sent.
-    pub(super) fn retain(&self, is_live: impl Fn(Token) -> bool) {
-        self.0.lock().retain(|token, _| is_live(*token));
+    pub(super) fn retain(&self, is_live: impl Fn(Token, &Owner) -> bool) {
+        self.0.lock().retain(|token, owner| is_live(*token, owner));
     }
 }

@@ -4,9 +4,9 @@ use politely::core::key::KeyKind;
 use politely_api::wire::{FrontierPage, PutAnswer, PutResult, Told};
 use politely_frontier::{Answer, CrawlName, FrontierError, NewPage, Priority, Revision, ValidPage};
 
-use super::{FrontierService, date};
+use super::{EmbeddedFrontier, date};
 
-impl FrontierService {
+impl EmbeddedFrontier {
     /// Returns how the domain of a page follows from its URL.
     pub(crate) fn key_kind(&self) -> KeyKind {
         self.0.kind
@@ -38,9 +38,9 @@ pub(crate) enum Item {
 
 /// One answer per page, `None` for a page that is not stored because the storage failed, and the
 /// reports to the keys, each with its worker.
-type Stored = (Vec<Option<Answer>>, Vec<(String, Told)>);
+pub(super) type Stored = (Vec<Option<Answer>>, Vec<(String, Told)>);
 
-impl FrontierService {
+impl EmbeddedFrontier {
     /// Adds pages that were found, and notes pages that were visited. All are on disk then.
     pub(crate) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
         let count = items.len();

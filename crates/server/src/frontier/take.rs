@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use politely::core::Timestamp;
 use politely_api::wire::{
     AHEAD_MAX_MS, Answer, FrontierUnit, FrontierUnitPage, Grant, Item, SLOTS_MAX, Want,
 };
 use politely_frontier::{CrawlName, FrontierError, Take, Token, Unit};
 use tokio::time::Instant;
 
-use super::FrontierService;
-use super::owners::Owner;
-use crate::coordinator::Number;
+use super::owners::{Owner, Owners};
+use super::{EmbeddedFrontier, FrontierService};
+use crate::coordinator::{Coordinator, Number};
 use crate::watch::Worker;
 
 /// The longest time for which a refused domain is not offered again. An operator may lift a hold
@@ -21,7 +22,7 @@ const PUT_OFF_MAX: Duration = Duration::from_mins(1);
 /// The time until a domain is offered again whose wait is unknown.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks of a call that waits.
-const LOOK_MIN: Duration = Duration::from_millis(1);
+pub(super) const LOOK_MIN: Duration = Duration::from_millis(1);
 
 /// A wish for units of work.
 #[derive(Clone)]
@@ -40,19 +41,20 @@ pub(crate) struct Wish {
 
 /// Units of work that were handed out. Dropping it before [`Taken::into_units`] gives them back.
 pub(crate) struct Taken {
-    units: Vec<FrontierUnit>,
+    pub(super) units: Vec<FrontierUnit>,
     /// The crawl of each unit.
-    crawls: Vec<String>,
+    crawls: Vec<CrawlName>,
     permits: Vec<Number>,
     /// The time after which a look may find more.
-    wake: Option<Duration>,
+    pub(super) wake: Option<Duration>,
+    /// The frontier that gets the units back if they are not used.
     service: Option<FrontierService>,
 }
 
 /// The permits of the unit that is being taken.
-type Granted = Option<(Grant, Vec<Number>)>;
+pub(super) type Granted = Option<(Grant, Vec<Number>)>;
 
-impl FrontierService {
+impl EmbeddedFrontier {
     /// Hands out units of work. Waits up to `wish.wait` until a domain may be handed out.
     pub(crate) async fn take(&self, wish: Wish) -> Result<Taken, FrontierError> {
         let deadline = Instant::now() + wish.wait;
@@ -79,13 +81,7 @@ impl FrontierService {
 
     /// Hands out the units that may leave now.
     fn look(&self, wish: &Wish) -> Result<Taken, FrontierError> {
-        let mut taken = Taken {
-            units: Vec::new(),
-            crawls: Vec::new(),
-            permits: Vec::new(),
-            wake: None,
-            service: Some(self.clone()),
-        };
+        let mut taken = Taken::new(FrontierService::embedded(self.clone()));
         let take = Take {
             crawl: wish.crawl.clone(),
             pages_max: u32::from(wish.pages_per_unit),
@@ -94,7 +90,9 @@ impl FrontierService {
         while taken.units.len() < usize::from(wish.units) {
             let mut granted = None;
             let mut gate = |domain: &str, pages: u32| {
-                let acquired = self.acquire(&wish.worker, domain, pages);
+                let acquired = acquire(&self.0.coordinator, &wish.worker, domain, pages);
+                // Without an engine and without patience, a call is answered at once.
+                let acquired = acquired.now_or_never().unwrap_or(Err(AGAIN));
                 acquired.map(|permits| {
                     let slots = permits.0.slots;
                     granted = Some(permits);
@@ -112,9 +110,11 @@ impl FrontierService {
             let wake = frontier.wake(self.now());
             drop(frontier);
             match (unit, granted) {
-                (Ok(Some(unit)), granted) => taken.add(self, wish, unit, granted),
+                (Ok(Some(unit)), granted) => {
+                    taken.add((&self.0.owners, self.now().at), wish, unit, granted);
+                }
                 (unit, granted) => {
-                    self.refund(&wish.worker, granted);
+                    refund(&self.0.coordinator, &wish.worker, granted);
                     taken.wake = wake;
                     if taken.units.is_empty() {
                         unit?;
@@ -125,58 +125,75 @@ impl FrontierService {
         }
         Ok(taken)
     }
+}
 
-    /// Acquires the permits of a domain's pages, or returns how long to wait.
-    fn acquire(
-        &self,
-        worker: &Arc<Worker>,
-        domain: &str,
-        pages: u32,
-    ) -> Result<(Grant, Vec<Number>), Duration> {
-        let item = Item {
-            key: Some(domain.to_owned()),
-            max_wait_ms: Some(AHEAD_MAX_MS),
-            slots: u16::try_from(pages).unwrap_or(SLOTS_MAX).min(SLOTS_MAX),
-            ..Item::default()
-        };
-        let items = [item];
-        let coordinator = &self.0.coordinator;
-        let acquired = coordinator.acquire(worker, &items, Want::All, Duration::ZERO, Vec::new());
-        // Without an engine and without patience, a call is answered at once.
-        let mut outcome = acquired.now_or_never().ok_or(AGAIN)?;
-        let wait = |ms: Option<u64>| ms.map_or(AGAIN, Duration::from_millis).min(PUT_OFF_MAX);
-        match outcome.answers.pop() {
-            Some(Answer::Granted(grant)) => Ok((grant, outcome.granted)),
-            Some(Answer::Wait { retry_in_ms, .. }) => Err(wait(Some(retry_in_ms))),
-            Some(Answer::Refused { retry_in_ms, .. }) => Err(wait(retry_in_ms)),
-            Some(Answer::Error { error, .. }) => {
-                tracing::warn!("no permits for the domain {domain}: {}", error.detail);
-                Err(PUT_OFF_MAX)
-            }
-            None => Err(AGAIN),
+/// Acquires the permits of a domain's pages, or returns how long to wait.
+pub(super) async fn acquire(
+    coordinator: &Coordinator,
+    worker: &Arc<Worker>,
+    domain: &str,
+    pages: u32,
+) -> Result<(Grant, Vec<Number>), Duration> {
+    let item = Item {
+        key: Some(domain.to_owned()),
+        max_wait_ms: Some(AHEAD_MAX_MS),
+        slots: u16::try_from(pages).unwrap_or(SLOTS_MAX).min(SLOTS_MAX),
+        ..Item::default()
+    };
+    let items = [item];
+    let acquired = coordinator.acquire(worker, &items, Want::All, Duration::ZERO, Vec::new());
+    let mut outcome = acquired.await;
+    let wait = |ms: Option<u64>| ms.map_or(AGAIN, Duration::from_millis).min(PUT_OFF_MAX);
+    match outcome.answers.pop() {
+        Some(Answer::Granted(grant)) => Ok((grant, outcome.granted)),
+        Some(Answer::Wait { retry_in_ms, .. }) => Err(wait(Some(retry_in_ms))),
+        Some(Answer::Refused { retry_in_ms, .. }) => Err(wait(retry_in_ms)),
+        Some(Answer::Error { error, .. }) => {
+            tracing::warn!("no permits for the domain {domain}: {}", error.detail);
+            Err(PUT_OFF_MAX)
         }
+        None => Err(AGAIN),
     }
+}
 
-    fn refund(&self, worker: &Worker, granted: Granted) {
-        if let Some((_, permits)) = granted {
-            self.0.coordinator.take_back(worker, permits.into_iter());
-        }
+/// Gives permits back that no unit got.
+pub(super) fn refund(coordinator: &Coordinator, worker: &Worker, granted: Granted) {
+    if let Some((_, permits)) = granted {
+        coordinator.take_back(worker, permits.into_iter());
     }
 }
 
 impl Taken {
-    fn add(&mut self, service: &FrontierService, wish: &Wish, unit: Unit, of: Granted) {
+    pub(super) fn new(service: FrontierService) -> Self {
+        Self {
+            units: Vec::new(),
+            crawls: Vec::new(),
+            permits: Vec::new(),
+            wake: None,
+            service: Some(service),
+        }
+    }
+
+    /// Adds a unit that was taken at `now`, and remembers its owner.
+    pub(super) fn add(
+        &mut self,
+        (owners, now): (&Owners, Timestamp),
+        wish: &Wish,
+        unit: Unit,
+        of: Granted,
+    ) {
         let (grant, permits) = of.unwrap_or_default();
         self.permits.extend(&permits);
         let urls = unit.pages.iter().map(|page| page.url.clone());
         let owner = Owner {
             worker: Arc::clone(&wish.worker),
             permits,
+            ends: now + unit.lease,
             permit: grant.permit.clone(),
             urls: urls.take_while(|_| wish.keeps_urls).collect(),
         };
-        self.crawls.push(unit.crawl.to_string());
-        service.0.owners.insert(unit.token, owner);
+        self.crawls.push(unit.crawl);
+        owners.insert(unit.token, owner);
         let pages = unit.pages.into_iter().map(|page| FrontierUnitPage {
             url: page.url,
             priority: page.priority.level(),
@@ -204,7 +221,7 @@ impl Taken {
 
 impl Taken {
     /// Returns the units, the crawl of each, and their permits.
-    pub(crate) fn into_named_units(mut self) -> (Vec<FrontierUnit>, Vec<String>, Vec<Number>) {
+    pub(crate) fn into_named_units(mut self) -> (Vec<FrontierUnit>, Vec<CrawlName>, Vec<Number>) {
         let crawls = std::mem::take(&mut self.crawls);
         let (units, permits, _) = self.into_units();
         (units, crawls, permits)
@@ -214,16 +231,23 @@ impl Taken {
 /// Gives units back whose caller hung up before the answer.
 impl Drop for Taken {
     fn drop(&mut self) {
-        let Some(service) = self.service.take() else {
-            return;
-        };
-        let now = service.now();
-        for unit in self.units.drain(..) {
-            let token = Token(unit.token);
-            if let Err(why) = service.lock().drop_unit(token, now) {
+        let tokens = self.units.drain(..).map(|unit| Token(unit.token));
+        let units: Vec<_> = self.crawls.drain(..).zip(tokens).collect();
+        if let Some(service) = self.service.take().filter(|_| !units.is_empty()) {
+            service.give_up(units);
+        }
+    }
+}
+
+impl EmbeddedFrontier {
+    /// Returns the pages of units whose caller hung up.
+    pub(super) fn give_up(&self, units: Vec<(CrawlName, Token)>) {
+        let now = self.now();
+        for (_, token) in units {
+            if let Err(why) = self.lock().drop_unit(token, now) {
                 tracing::debug!("a unit whose caller hung up ends with its lease: {why}");
             }
-            service.0.owners.end(token, &service.0.coordinator);
+            self.0.owners.end(token, &self.0.coordinator);
         }
     }
 }

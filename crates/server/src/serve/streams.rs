@@ -78,7 +78,7 @@ impl Streams {
         }
     }
 
-    /// Returns whether the content of written frames is of interest.
+    /// Returns whether chunks wait for their frames. Written frames are then compared with them.
     pub(super) fn is_waiting(&self) -> bool {
         !self.0.lock().waiting.is_empty()
     }

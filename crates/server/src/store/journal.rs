@@ -1,9 +1,11 @@
 //! The journal `permits.journal`, which records granted permits that have not ended.
 //!
-//! Each call writes its records with one `write` before its answer is sent, so that a kill -9
-//! forgets no permit that a worker holds. With [`Durability::Power`] an fsync follows each write,
-//! and concurrent calls share it. With [`Durability::Kill`] there is no fsync, because after a
-//! power loss the workers' permits are past their leases.
+//! Each call's records are written before its answer is sent, so that a kill -9 forgets no permit
+//! that a worker holds. Calls that are ready at the same time share a `write`: each enters its
+//! records, lets the others enter theirs, and the first that goes on writes all of them. With
+//! [`Durability::Power`] an fsync follows each write, and concurrent calls share it. With
+//! [`Durability::Kill`] there is no fsync, because after a power loss the workers' permits are past
+//! their leases.
 //!
 //! The journal also records the number of the database's last transaction. So a database that was
 //! rolled back to an older state is noticed. Damage in the middle of the file affects only the
@@ -18,7 +20,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -52,7 +54,20 @@ struct Open {
     carried: u64,
     /// The place of each live permit's last record.
     live: Map<u64, u64>,
+    /// Records that are not written yet.
     buffer: Vec<u8>,
+    /// The granted permits among these records.
+    entered: Vec<u64>,
+    /// Tells the calls that entered these records whether they were written.
+    written: Arc<OnceLock<bool>>,
+}
+
+/// Records of a call that [`Journal::finish`] writes, unless another call has written them.
+#[must_use]
+pub(super) struct Entered {
+    written: Arc<OnceLock<bool>>,
+    /// Why a record could not be made.
+    refused: Option<io::Error>,
 }
 
 /// The content of the files of earlier runs.
@@ -126,6 +141,8 @@ impl Journal {
                 carried: 0,
                 live: live.collect(),
                 buffer: Vec::new(),
+                entered: Vec::new(),
+                written: Arc::default(),
             }),
             path,
         };
@@ -162,9 +179,12 @@ impl Journal {
     /// Records that `permits` were granted and that those of `gone` have ended. Returns `false` if
     /// that failed.
     pub(super) fn granted(&self, permits: &[Granted<'_>], gone: &[u64], counts: &Counts) -> bool {
-        let mut locked = self.open.lock();
-        let open = &mut *locked;
-        open.buffer.clear();
+        self.finish(self.enter(permits, gone), counts)
+    }
+
+    /// Enters the records of [`Journal::granted`] without writing them.
+    pub(super) fn enter(&self, permits: &[Granted<'_>], gone: &[u64]) -> Entered {
+        let open = &mut *self.open.lock();
         open.take_out(gone);
         let mut refused = None;
         for permit in permits {
@@ -172,27 +192,35 @@ impl Journal {
             match record::granted(&mut open.buffer, permit) {
                 Ok(()) => {
                     open.live.insert(permit.permit, at);
+                    open.entered.push(permit.permit);
                 }
                 Err(why) => refused = Some(why),
             }
         }
-        let mut written = open.append(counts);
-        if !written {
-            for permit in permits {
-                open.live.remove(&permit.permit);
-            }
+        Entered {
+            written: Arc::clone(&open.written),
+            refused,
         }
-        if let Some(why) = refused {
+    }
+
+    /// Writes all entered records, unless another call has written those of `entered`. Returns
+    /// `false` if that failed.
+    pub(super) fn finish(&self, entered: Entered, counts: &Counts) -> bool {
+        let mut open = self.open.lock();
+        let written = match entered.written.get() {
+            Some(&written) => written,
+            None => open.append(counts),
+        };
+        if let Some(why) = entered.refused {
             counts.journaled(&Err(why));
-            written = false;
+            return false;
         }
-        written && self.secure(locked, counts)
+        written && self.secure(open, counts)
     }
 
     /// Records that permits have ended. Skips permits that the journal does not know.
     pub(super) fn gone(&self, permits: &[u64], counts: &Counts) {
         let mut open = self.open.lock();
-        open.buffer.clear();
         open.take_out(permits);
         if open.append(counts) {
             self.secure(open, counts);
@@ -204,7 +232,8 @@ impl Journal {
     pub(super) fn renewed(&self, permits: &[(u64, u32)], counts: &Counts) {
         let mut locked = self.open.lock();
         let open = &mut *locked;
-        open.buffer.clear();
+        // The records of permits that are renewed are read from the file.
+        open.append(counts);
         match open.renewals(permits) {
             Ok(places) => {
                 if open.append(counts) {
@@ -226,7 +255,6 @@ impl Journal {
     pub(super) fn committed(&self, commits: u64, counts: &Counts) {
         let open = &mut *self.open.lock();
         open.commits = commits;
-        open.buffer.clear();
         record::committed(&mut open.buffer, commits);
         open.append(counts);
     }
@@ -263,6 +291,7 @@ impl Journal {
         // at once.
         let full = open.len > self.bytes_max.max(2 * open.carried);
         if full {
+            open.append(counts);
             let replaced = open
                 .replace(&self.path)
                 .and_then(|()| match self.durability {
@@ -311,13 +340,26 @@ impl Open {
         }
     }
 
-    /// Writes the buffer. Returns `false` if the write failed and left no record.
+    /// Writes the buffer. If the write failed, it left no record, and the permits in the buffer are
+    /// not granted: returns `false`.
     fn append(&mut self, counts: &Counts) -> bool {
         if self.buffer.is_empty() {
             return true;
         }
         let written = self.write();
         counts.journaled(&written);
+        self.buffer.clear();
+        let entered = self.entered.drain(..);
+        if written.is_err() {
+            for permit in entered {
+                self.live.remove(&permit);
+            }
+        } else {
+            drop(entered);
+        }
+        let told = std::mem::take(&mut self.written);
+        // The cell is new with each buffer, so it is empty.
+        let _ = told.set(written.is_ok());
         written.is_ok()
     }
 
@@ -369,25 +411,25 @@ impl Open {
         let mut len = HEADER.len() as u64;
         let mut from = BufReader::with_capacity(256 * 1024, &*self.file);
         let mut at = from.seek(SeekFrom::Start(0))?;
-        self.buffer.clear();
+        let mut buffer = Vec::new();
         for (place, permit) in &mut places {
             from.seek_relative((*place - at).cast_signed())?;
             let mut reader = Reader::new(&mut from);
             let permit = written_for(*permit, &mut reader)?;
-            let now = len + self.buffer.len() as u64;
-            record::granted(&mut self.buffer, &permit)?;
+            let now = len + buffer.len() as u64;
+            record::granted(&mut buffer, &permit)?;
             at = *place + reader.whole();
             *place = now;
-            if self.buffer.len() > 256 * 1024 {
-                file.write_all(&self.buffer)?;
-                len += self.buffer.len() as u64;
-                self.buffer.clear();
+            if buffer.len() > 256 * 1024 {
+                file.write_all(&buffer)?;
+                len += buffer.len() as u64;
+                buffer.clear();
             }
         }
-        record::carried(&mut self.buffer);
-        record::committed(&mut self.buffer, self.commits);
-        file.write_all(&self.buffer)?;
-        len += self.buffer.len() as u64;
+        record::carried(&mut buffer);
+        record::committed(&mut buffer, self.commits);
+        file.write_all(&buffer)?;
+        len += buffer.len() as u64;
         fs::rename(path, &old)?;
         if let Err(why) = fs::rename(&new, path) {
             // If this rename fails too, the next start repeats it.

@@ -45,6 +45,9 @@ pub use commit::KeepError;
 pub use count::Counters;
 pub use record::Granted;
 
+/// The most permits of a call that shares its write with others. In a larger call, the records
+/// cost more than the write.
+const TOGETHER_MAX: usize = 8;
 /// The length at which a journal is replaced, in bytes. Two journals may exist at a time.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
@@ -108,7 +111,7 @@ pub enum OpenError {
         why: io::Error,
     },
     /// A running coordinator uses the folder.
-    #[error("{}: in use by another coordinator", path.display())]
+    #[error("{}: in use by another coordinator; stop it, or choose another folder with --state", path.display())]
     InUse {
         /// The file that is locked.
         path: PathBuf,
@@ -320,6 +323,16 @@ impl Store {
     #[must_use]
     pub fn granted(&self, permits: &[Granted<'_>], gone: &[u64]) -> bool {
         self.journal.granted(permits, gone, &self.counts)
+    }
+
+    /// Does the same as [`Store::granted`], with one write for all small calls that are ready at
+    /// the same time. If the future is dropped, the permits may be recorded; record their end.
+    pub async fn granted_together(&self, permits: &[Granted<'_>], gone: &[u64]) -> bool {
+        let entered = self.journal.enter(permits, gone);
+        if permits.len() <= TOGETHER_MAX {
+            tokio::task::yield_now().await;
+        }
+        self.journal.finish(entered, &self.counts)
     }
 
     /// Records that permits were reported, cancelled or expired. Skips unknown permits.

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use metrics::{KeyName, Recorder, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use politely::core::key::Key;
+use politely_api::wire::FrontierCrawls;
 use politely_otlp::Collector;
 
 use super::histogram::{BOUNDS, Histograms, Split};
@@ -210,7 +211,7 @@ pub(crate) fn export(
     collector.observe(&HELP, move || {
         emit(&coordinator, commit);
         if let Some(frontier) = &frontier {
-            emit_frontier(frontier);
+            emit_frontier(frontier.seen_crawls());
         }
     });
 }
@@ -221,7 +222,7 @@ pub(crate) fn export(
 /// The series of the process are missing if another recorder was installed before the server.
 pub(crate) fn scrape(
     coordinator: &Coordinator,
-    frontier: Option<&FrontierService>,
+    crawls: Option<FrontierCrawls>,
     commit: &'static str,
 ) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -229,8 +230,8 @@ pub(crate) fn scrape(
     let handle = recorder.handle();
     ::metrics::with_local_recorder(&recorder, || {
         emit(coordinator, commit);
-        if let Some(frontier) = frontier {
-            emit_frontier(frontier);
+        if let Some(crawls) = crawls {
+            emit_frontier(crawls);
         }
     });
     let mut text = handle.render();
@@ -257,8 +258,7 @@ fn describe(recorder: &impl Recorder) {
 }
 
 /// Hands the numbers of the frontier to the recorder.
-fn emit_frontier(frontier: &FrontierService) {
-    let crawls = frontier.crawls();
+fn emit_frontier(crawls: FrontierCrawls) {
     ::metrics::gauge!("politely_frontier_units").set(crawls.units as f64);
     for crawl in crawls.crawls {
         let name = crawl.crawl;

@@ -89,7 +89,7 @@ impl Watch {
 
     /// Records a report in the key's history, and announces a changed rate, or a share of blocks
     /// above `block_share`.
-    pub(crate) fn report_head(
+    pub(crate) fn reported(
         &self,
         now: Timestamp,
         key: &Key,
@@ -103,7 +103,7 @@ impl Watch {
                 self.announce(EventKind::Blocks, Some(key), &text);
             }
         }
-        if let Some((from, to)) = self.pasts.report_head(now, key, report, directions) {
+        if let Some((from, to)) = self.pasts.reported(now, key, report, directions) {
             let text = format!("{from:.2}/s -> {to:.2}/s");
             self.tell(Event {
                 kind: EventKind::Rate,

@@ -82,7 +82,7 @@ impl Pasts {
     }
 
     /// Records an outcome. Returns the rate before and after if it changed enough to be announced.
-    pub(crate) fn report_head(
+    pub(crate) fn reported(
         &self,
         now: Timestamp,
         key: &Key,

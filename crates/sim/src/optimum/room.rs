@@ -21,9 +21,9 @@ pub(super) enum Word {
         /// From the arrival to the start of the work.
         after: Duration,
     },
-    /// Not before this.
+    /// The request may leave at this time.
     NotBefore(Timestamp),
-    /// Not before another request has ended.
+    /// The request waits until another one has ended.
     NoSlot,
 }
 

@@ -221,7 +221,8 @@ impl SharedClock {
         listed.is_some_and(|(since, last)| last.came.since(since) >= STALE)
     }
 
-    /// Handles the answer to a heartbeat. `sent` and `came` are its local times.
+    /// Handles the answer to a heartbeat. The heartbeat left at the local time `sent`, and the
+    /// answer arrived at the local time `came`.
     pub(crate) fn observe(
         &mut self,
         sent: Timestamp,

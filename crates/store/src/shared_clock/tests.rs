@@ -104,7 +104,7 @@ fn a_stall_is_no_time_and_is_told_to_whoever_missed_it() {
     assert_eq!(b.number(), a.number());
 }
 
-/// Before this, all beyond the longest stall counted, and leases ran out that had been held for
+/// Regression: all beyond the longest stall counted, and leases ran out that had been held for
 /// three seconds.
 #[test]
 fn a_clock_that_is_set_far_during_a_stall_makes_it_no_longer() {

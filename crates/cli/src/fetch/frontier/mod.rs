@@ -49,7 +49,7 @@ pub(crate) struct Frontier {
     gate_of: HashMap<Key, u32>,
     /// The number of requests that wait to be sent, robots.txt included.
     waiting: u64,
-    /// The number of these that belong to lanes set aside.
+    /// The number of waiting requests that belong to lanes set aside.
     aside: u64,
     /// The number of requests in flight.
     in_flight: u64,

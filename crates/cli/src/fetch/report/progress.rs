@@ -1,11 +1,11 @@
 //! The progress display: bars on a terminal, a plain line every few seconds elsewhere.
 
-use std::fmt::Write as _;
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::fetch::engine::Engine;
 use crate::fetch::frontier::{Lane, Tally};
@@ -50,14 +50,18 @@ async fn lines(engine: &Engine) {
     }
 }
 
+fn write_rate(progress: &ProgressState, out: &mut dyn Write) {
+    // Writing to a bar cannot fail.
+    let _ = write!(out, "{:.1}/s", progress.per_sec());
+}
+
 async fn bars(engine: &Engine, earlier: (u64, u64)) {
     let bars = engine.talk.bars();
     let overall = bars.add(ProgressBar::new(0));
     // The templates are constants, so a wrong one would show in the first run.
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {per_sec} eta {eta}  {msg}")
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {rate} eta {eta}  {msg}")
     {
-        overall.set_style(style);
+        overall.set_style(style.with_key("rate", write_rate));
     }
     let hosts: Vec<ProgressBar> = (0..HOSTS)
         .map(|_| {

@@ -73,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// Restores the state of `lane`, which is new, from earlier runs.
+    /// Restores what earlier runs stored about the keys of `lane`, a new queue.
     pub(crate) fn introduce(&self, lane: &mut Lane) {
         let Some(store) = &self.store else { return };
         for keys in &lane.keys {

@@ -1,4 +1,4 @@
-//! F9: an operator deletes all scripts and all data of Redis.
+//! An operator deletes all scripts and all data of Redis.
 
 use super::crew::{Crew, fixed, same};
 use crate::fleet::{open_hosts, verdict::Numbers};

@@ -1,4 +1,4 @@
-//! F4: Redis is killed and started again with the data that it had on disk: nothing, a snapshot, or
+//! Redis is killed and started again with the data that it had on disk: nothing, a snapshot, or
 //! every write.
 
 use std::time::{Duration, Instant};

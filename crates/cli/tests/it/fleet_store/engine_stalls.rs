@@ -1,4 +1,4 @@
-//! F5: Redis is suspended for a moment, and for longer than a lease lasts.
+//! Redis is suspended for a moment, and for longer than a lease lasts.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! F12: Redis is unavailable for a while. Either each process continues with its share, or no
+//! Redis is unavailable for a while. Either each process continues with its share, or no
 //! process sends.
 
 use std::thread;

@@ -1,4 +1,4 @@
-//! F6: a replica replaces its master and has not received the master's last writes.
+//! A replica replaces its master and has not received the master's last writes.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

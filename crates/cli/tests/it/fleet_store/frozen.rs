@@ -1,4 +1,4 @@
-//! F2: a process is stopped for longer than its leases last, and then continued.
+//! A process is stopped for longer than its leases last, and then continued.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! F8: one in ten of the engine's answers is lost.
+//! One in ten of the engine's answers is lost.
 
 use super::crew::{Crew, fixed, same};
 use super::proxy::Proxy;

@@ -30,7 +30,7 @@ mod lost_replies;
     not(feature = "faults"),
     allow(dead_code, reason = "most of it is for the feature")
 )]
-mod proxy;
+pub(crate) mod proxy;
 #[cfg(feature = "faults")]
 mod refusals;
 #[cfg(feature = "faults")]

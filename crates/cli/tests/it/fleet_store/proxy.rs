@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use politely::core::Rng;
 
-pub(super) struct Proxy {
-    pub(super) address: SocketAddr,
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
     inner: Arc<Inner>,
 }
 
@@ -30,7 +30,7 @@ struct Inner {
 }
 
 impl Proxy {
-    pub(super) fn start(to: SocketAddr) -> Self {
+    pub(crate) fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free loopback port");
         let address = listener.local_addr().expect("it is bound");
         let inner = Arc::new(Inner {
@@ -56,30 +56,30 @@ impl Proxy {
         Self { address, inner }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
     /// Forwards new connections to another server, and closes the existing ones.
-    pub(super) fn lead_to(&self, to: SocketAddr) {
+    pub(crate) fn lead_to(&self, to: SocketAddr) {
         *self.inner.to.lock().expect("no thread panicked") = to;
         self.inner.cut();
     }
 
-    pub(super) fn lose(&self, of_a_hundred: u64) {
+    pub(crate) fn lose(&self, of_a_hundred: u64) {
         self.inner.loses.store(of_a_hundred, Ordering::Release);
     }
 
-    pub(super) fn delay(&self, answers_ms: u64) {
+    pub(crate) fn delay(&self, answers_ms: u64) {
         self.inner.late_ms.store(answers_ms, Ordering::Release);
     }
 
     /// Stops forwarding for good.
-    pub(super) fn stall(&self) {
+    pub(crate) fn stall(&self) {
         self.inner.stalled.store(true, Ordering::Release);
     }
 
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.inner.lost.load(Ordering::Acquire)
     }
 }

@@ -1,4 +1,4 @@
-//! F13: a host without a limit suddenly refuses a whole fleet at once, with a Retry-After.
+//! A host without a limit suddenly refuses a whole fleet at once, with a Retry-After.
 
 use politely::core::config::Config;
 use politely_target::{Headers, HostSpec, Kind, LimitSpec, RetryAfter, Service, Signals};

@@ -1,4 +1,4 @@
-//! F7: a master was replaced, does not know it, and continues to serve one process.
+//! A master was replaced, does not know it, and continues to serve one process.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -41,8 +41,8 @@ fn crawl_delay() {
     );
 }
 
-/// Before this, peers read `0.5` as 0 and hammered, or dropped every page of a site that asked for
-/// more than 30 s.
+/// Other crawlers read `0.5` as 0 and send without a pause, or drop every page of a site that asks
+/// for more than 30 s.
 #[test]
 fn fractions_and_long_delays_are_obeyed() {
     for (value, secs) in [

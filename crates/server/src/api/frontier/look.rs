@@ -23,7 +23,7 @@ const DOMAINS: u32 = 100;
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn crawls(State(api): State<Api>) -> Result<Json<FrontierCrawls>, Wrong> {
-    Ok(Json(api.frontier()?.crawls()))
+    Ok(Json(api.frontier()?.crawls().await?))
 }
 
 /// Returns the numbers of a crawl.
@@ -35,7 +35,7 @@ pub(super) async fn crawl(
     State(api): State<Api>,
     Part(crawl): Part,
 ) -> Result<Json<FrontierCounts>, Wrong> {
-    Ok(Json(api.frontier()?.counts(&named(&crawl)?)?))
+    Ok(Json(api.frontier()?.counts(&named(&crawl)?).await?))
 }
 
 /// Lists the domains of a crawl, by name.

@@ -67,7 +67,10 @@ impl From<FrontierError> for Wrong {
             FrontierError::TooManyCrawls(..) | FrontierError::TooManyUnits(_) => {
                 return Self::capped(detail);
             }
-            FrontierError::Store(_) | FrontierError::Closed(_) => return Self::busy(&detail),
+            FrontierError::NotShared(_) => return Self::new(StatusCode::NOT_IMPLEMENTED, detail),
+            FrontierError::Store(_) | FrontierError::Unavailable(_) | FrontierError::Closed(_) => {
+                return Self::busy(&detail);
+            }
         };
         Self::new(status, detail).field(field)
     }

@@ -98,7 +98,7 @@ pub(super) async fn pause(
     let order = Order::Pause(body.paused);
     let name = named(&crawl)?;
     api.order(caller, crawl, "pause", body, order).await?;
-    Ok(Json(api.frontier()?.counts(&name)?))
+    Ok(Json(api.frontier()?.counts(&name).await?))
 }
 
 impl Api {

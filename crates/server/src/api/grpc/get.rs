@@ -78,7 +78,7 @@ impl Calls {
                     url: page.url,
                     key: unit.domain.clone(),
                     metadata: metadata(page.metadata.as_ref()),
-                    crawl_id: crawl.clone(),
+                    crawl_id: crawl.to_string(),
                 }));
             }
         }
@@ -123,7 +123,7 @@ impl Calls {
     pub(super) async fn stats(self, said: QueueOfCrawl) -> Answer<Stats> {
         let crawl = named(&said.crawl_id)?;
         let (waiting, leased, finished, queues) = if said.key.is_empty() {
-            let counts = self.frontier.counts(&crawl).map_err(status)?;
+            let counts = self.frontier.counts(&crawl).await.map_err(status)?;
             let waiting = counts.ready + counts.dated;
             (waiting, counts.leased, counts.finished, counts.domains)
         } else {
@@ -174,7 +174,7 @@ impl Calls {
         let filter = Filter::new(said.filter, said.ignore_case);
         if filter.text.is_none() {
             let value = match said.key.as_str() {
-                "" => self.frontier.counts(&crawl).map_err(status)?.pages,
+                "" => self.frontier.counts(&crawl).await.map_err(status)?.pages,
                 key => self.domain(crawl, key).await?.pages,
             };
             return Ok(Long { value });

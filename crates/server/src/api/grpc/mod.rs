@@ -97,7 +97,7 @@ async fn call(
     };
     match name.as_str() {
         "ListNodes" => unary(request, |_: Empty| ready(Ok(calls.nodes()))).await,
-        "ListCrawls" => unary(request, |_: Local| ready(Ok(calls.crawls()))).await,
+        "ListCrawls" => unary(request, |_: Local| calls.crawls()).await,
         "SetActive" => unary(request, |said| ready(Ok(calls.set_active(&said)))).await,
         "GetActive" => unary(request, |_: Local| ready(Ok(calls.is_active()))).await,
         "DeleteCrawl" => unary(request, |said| calls.delete_crawl(said)).await,
@@ -128,11 +128,11 @@ impl Calls {
         StringList { values: vec![name] }
     }
 
-    fn crawls(&self) -> StringList {
-        let crawls = self.frontier.crawls().crawls.into_iter();
-        StringList {
-            values: crawls.map(|crawl| crawl.crawl).collect(),
-        }
+    async fn crawls(self) -> Answer<StringList> {
+        let crawls = self.frontier.crawls().await.map_err(status)?.crawls;
+        Ok(StringList {
+            values: crawls.into_iter().map(|crawl| crawl.crawl).collect(),
+        })
     }
 }
 
@@ -214,7 +214,10 @@ fn status(error: FrontierError) -> Status {
         FrontierError::TooManyCrawls(..) | FrontierError::TooManyUnits(_) => {
             Code::ResourceExhausted
         }
-        FrontierError::Store(_) | FrontierError::Closed(_) => Code::Unavailable,
+        FrontierError::NotShared(_) => Code::Unimplemented,
+        FrontierError::Store(_) | FrontierError::Unavailable(_) | FrontierError::Closed(_) => {
+            Code::Unavailable
+        }
     };
     Status::new(code, error.to_string())
 }

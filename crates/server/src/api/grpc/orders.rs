@@ -19,7 +19,7 @@ use crate::frontier::{Order, date};
 impl Calls {
     pub(super) async fn delete_crawl(self, said: DeleteCrawl) -> Answer<Long> {
         let crawl = named(&said.value)?;
-        let value = self.frontier.counts(&crawl).map_err(status)?.pages;
+        let value = self.frontier.counts(&crawl).await.map_err(status)?.pages;
         self.order("DeleteCrawl", crawl, &said, Order::Delete(None))
             .await?;
         Ok(Long { value })
@@ -47,7 +47,7 @@ impl Calls {
         let delay = Duration::from_secs(said.delay_requestable.into());
         if said.key.is_empty() {
             let entry = self.entry("SetDelay", &said);
-            self.frontier.set_spacing(delay);
+            self.frontier.set_spacing(delay).map_err(status)?;
             entry.ordered().await;
             return Ok(Empty {});
         }

@@ -284,6 +284,57 @@ fn a_flipped_bit_costs_the_damaged_record_alone() {
 }
 
 #[test]
+fn calls_that_are_ready_together_share_a_write() {
+    let dir = tempdir().unwrap();
+    let (journal, counts, _) = open(dir.path(), LARGE);
+    let one = journal.enter(&permits([1, 2]), &[]);
+    let other = journal.enter(&permits([3]), &[2]);
+    let empty = journal.size().0;
+    assert!(journal.finish(other, &counts));
+    let written = journal.size().0;
+    assert!(written > empty);
+    assert!(journal.finish(one, &counts));
+    assert_eq!(journal.size().0, written);
+    drop(journal);
+    let live: Vec<_> = live(dir.path()).iter().map(|live| live.permit).collect();
+    assert_eq!(live, [1, 3]);
+}
+
+#[test]
+fn a_failed_write_is_the_failure_of_each_call_that_entered() {
+    let dir = tempdir().unwrap();
+    let (journal, counts, _) = open(dir.path(), LARGE);
+    let calls = [1, 2].map(|number| journal.enter(&permits([number]), &[]));
+    journal.fail();
+    for call in calls {
+        assert!(!journal.finish(call, &counts));
+    }
+    assert_eq!(journal.size().1, 0, "no permit is live");
+}
+
+#[test]
+fn what_a_call_entered_comes_before_the_records_of_others() {
+    let dir = tempdir().unwrap();
+    let (journal, counts, _) = open(dir.path(), 64);
+    let renewed = journal.enter(&permits([1]), &[]);
+    journal.renewed(&[(1, 9_000)], &counts);
+    let ended = journal.enter(&permits([2]), &[]);
+    journal.gone(&[2], &counts);
+    // The call that entered this record is given up.
+    drop(journal.enter(&permits([3]), &[]));
+    assert!(journal.replace_if_full(&counts));
+    assert!(journal.finish(renewed, &counts) && journal.finish(ended, &counts));
+    drop(journal);
+    let live = live(dir.path());
+    let live: Vec<_> = live
+        .iter()
+        .map(|live| (live.permit, live.lease_ms))
+        .collect();
+    assert_eq!(live[0], (1, 9_000));
+    assert_eq!((live.len(), live[1].0), (2, 3));
+}
+
+#[test]
 fn an_older_renewal_does_not_shorten_a_lease() {
     let dir = tempdir().unwrap();
     let (journal, counts, _) = open(dir.path(), LARGE);

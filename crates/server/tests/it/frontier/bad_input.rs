@@ -4,13 +4,13 @@ use politely_server::Settings;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::place::{Place, over_both};
 use super::{counts, done, fast, open, put, put_urls, take, take_one};
 use crate::client::serve;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_without_a_report_or_with_a_wrong_one_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(an_answer_without_a_report_or_with_a_wrong_one_is_named);
+async fn an_answer_without_a_report_or_with_a_wrong_one_is_named(place: Place) {
+    let served = open(&place, fast(), None).await;
     put_urls(&served, &["https://a.com/1"]).await;
     let unit = take_one(&served, "w", 1).await;
     let url = "https://a.com/1";
@@ -52,10 +52,9 @@ async fn an_answer_without_a_report_or_with_a_wrong_one_is_named() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_wrong_page_of_a_put_is_one_clear_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(each_wrong_page_of_a_put_is_one_clear_line);
+async fn each_wrong_page_of_a_put_is_one_clear_line(place: Place) {
+    let served = open(&place, fast(), None).await;
     let long_url = format!("https://a.com/{}", "x".repeat(65_536 - 14));
     let long_line = format!("{{\"url\":\"https://a.com/{}\"}}", "x".repeat(1 << 20));
     let key = "k".repeat(1_024);
@@ -136,10 +135,9 @@ async fn each_wrong_page_of_a_put_is_one_clear_line() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_wrong_call_is_a_problem_document() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(each_wrong_call_is_a_problem_document);
+async fn each_wrong_call_is_a_problem_document(place: Place) {
+    let served = open(&place, fast(), None).await;
     put_urls(&served, &["https://a.com/1"]).await;
     let long = "c".repeat(65);
     let post = Method::POST;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::place::Place;
 use super::{counts, fast, open, put_urls, take, take_one, urls};
 
 /// Longer than the server waits for a caller that does not read, even on a loaded machine.
@@ -20,7 +21,7 @@ fn put_without_reading(address: std::net::SocketAddr) -> usize {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_write_timeout(Some(LONG)).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
-    let head = "POST /api/v1/frontier/c/put HTTP/1.1\r\nhost: a\r\n\
+    let head = "POST /api/v1/frontier/c/put HTTP/1.1\r\nhost: localhost\r\n\
                 content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     // The answer to each of these lines is a hundred times as long.
@@ -56,8 +57,8 @@ fn assert_closed(kind: ErrorKind) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_puts_without_reading_is_sent_away() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+    let place = Place::folder();
+    let served = open(&place, fast(), None).await;
     let address = served.address;
     let sending = tokio::task::spawn_blocking(move || put_without_reading(address));
     // Other callers are served meanwhile.
@@ -70,8 +71,8 @@ async fn a_caller_that_puts_without_reading_is_sent_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_gets_its_answers_before_it_sends_more() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+    let place = Place::folder();
+    let served = open(&place, fast(), None).await;
     let address = served.address;
     let talking = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -97,8 +98,8 @@ async fn a_caller_gets_its_answers_before_it_sends_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_never_returns_its_units_delays_them_by_the_lease() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+    let place = Place::folder();
+    let served = open(&place, fast(), None).await;
     let all: Vec<_> = (0..50).map(|host| format!("https://{host}.com/")).collect();
     let all: Vec<_> = all.iter().map(String::as_str).collect();
     put_urls(&served, &all).await;

@@ -1,10 +1,10 @@
-//! Tests of the frontier over HTTP.
+//! Tests of the frontier over HTTP: in a folder, and in Redis where several coordinators share it.
 
 mod bad_input;
+mod fleet;
 mod greedy;
 mod orders;
-
-use std::path::Path;
+mod place;
 
 use politely::core::config::Config;
 use politely_server::{
@@ -13,6 +13,7 @@ use politely_server::{
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use self::place::{Place, over_both};
 use crate::client::{Served, start_with};
 
 /// A coordinator whose limits delay no test.
@@ -25,10 +26,8 @@ fn fast() -> Settings {
     }
 }
 
-async fn open(folder: &Path, settings: Settings, tokens: Option<Tokens>) -> Served {
-    let coordinator = Coordinator::new(settings).unwrap();
-    let rules = FrontierSettings::default();
-    let frontier = FrontierService::open(folder, rules, &coordinator).unwrap();
+async fn open(place: &Place, settings: Settings, tokens: Option<Tokens>) -> Served {
+    let (coordinator, frontier) = place.open(settings, FrontierSettings::default());
     start_with(coordinator, tokens, Caps::default(), Some(frontier)).await
 }
 
@@ -95,14 +94,17 @@ async fn done(served: &Served, client: &str, unit: Value) -> Value {
     answer["units"][0].take()
 }
 
+async fn exchange(served: &Served, body: &Value) -> Value {
+    served.post("frontier/c/exchange", &body.to_string()).await
+}
+
 async fn counts(served: &Served) -> Value {
     served.get("/api/v1/frontier/c").await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_takes_reports_and_finds_pages() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(a_worker_takes_reports_and_finds_pages);
+async fn a_worker_takes_reports_and_finds_pages(place: Place) {
+    let served = open(&place, fast(), None).await;
     let answers = put_urls(
         &served,
         &["https://a.com/1", "https://a.com/2", "https://a.com/1#x"],
@@ -155,10 +157,9 @@ async fn a_worker_takes_reports_and_finds_pages() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_exchange_gives_back_and_takes_in_one_call() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(an_exchange_gives_back_and_takes_in_one_call);
+async fn an_exchange_gives_back_and_takes_in_one_call(place: Place) {
+    let served = open(&place, fast(), None).await;
     put_urls(
         &served,
         &["https://a.com/1", "https://a.com/2", "https://a.com/3"],
@@ -193,10 +194,9 @@ async fn an_exchange_gives_back_and_takes_in_one_call() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_take_is_answered_by_a_put() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(a_waiting_take_is_answered_by_a_put);
+async fn a_waiting_take_is_answered_by_a_put(place: Place) {
+    let served = open(&place, fast(), None).await;
     put_urls(&served, &["https://a.com/1"]).await;
     take_one(&served, "w", 1).await;
     let (unit, answers) = tokio::join!(
@@ -210,10 +210,9 @@ async fn a_waiting_take_is_answered_by_a_put() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn words_of_a_stale_owner_or_of_another_worker_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(words_of_a_stale_owner_or_of_another_worker_are_refused);
+async fn words_of_a_stale_owner_or_of_another_worker_are_refused(place: Place) {
+    let served = open(&place, fast(), None).await;
     put_urls(&served, &["https://a.com/1"]).await;
     let body = json!({"client": "first", "lease_ms": 50});
     let mut first = take(&served, body).await["units"][0].take();
@@ -233,10 +232,9 @@ async fn words_of_a_stale_owner_or_of_another_worker_are_refused() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_kept_unit_lives_on_and_a_dropped_one_returns_its_pages() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(a_kept_unit_lives_on_and_a_dropped_one_returns_its_pages);
+async fn a_kept_unit_lives_on_and_a_dropped_one_returns_its_pages(place: Place) {
+    let served = open(&place, fast(), None).await;
     put_urls(&served, &["https://a.com/1", "https://a.com/2"]).await;
     let unit = take_one(&served, "w", 2).await;
     let token = &unit["token"];
@@ -253,10 +251,9 @@ async fn a_kept_unit_lives_on_and_a_dropped_one_returns_its_pages() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_law_decides_when_a_domain_leaves_and_whether_a_page_is_retried() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), Settings::default(), None).await;
+over_both!(the_law_decides_when_a_domain_leaves_and_whether_a_page_is_retried);
+async fn the_law_decides_when_a_domain_leaves_and_whether_a_page_is_retried(place: Place) {
+    let served = open(&place, Settings::default(), None).await;
     put_urls(
         &served,
         &["https://a.com/1", "https://a.com/2", "https://b.com/1"],
@@ -291,10 +288,9 @@ async fn the_law_decides_when_a_domain_leaves_and_whether_a_page_is_retried() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_put_is_a_stream_and_its_summary_counts() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(a_put_is_a_stream_and_its_summary_counts);
+async fn a_put_is_a_stream_and_its_summary_counts(place: Place) {
+    let served = open(&place, fast(), None).await;
     let line = |number| json!({"url": format!("https://h{}.com/{number}", number % 50)});
     let lines: Vec<_> = (0..12_000).map(|number| line(number).to_string()).collect();
     let lines = lines.join("\n") + "\n";
@@ -323,14 +319,13 @@ async fn a_put_is_a_stream_and_its_summary_counts() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn pages_and_owners_outlive_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(pages_and_owners_outlive_a_restart);
+async fn pages_and_owners_outlive_a_restart(place: Place) {
+    let served = open(&place, fast(), None).await;
     put_urls(&served, &["https://a.com/1", "https://b.com/1"]).await;
     let unit = take_one(&served, "w", 1).await;
     served.end().await;
-    let served = open(folder.path(), fast(), None).await;
+    let served = open(&place, fast(), None).await;
     assert_eq!(take_one(&served, "w", 1).await["domain"], "b.com");
     let words =
         json!({"token": unit["token"], "pages": [{"url": urls(&unit)[0], "then": "finish"}]});

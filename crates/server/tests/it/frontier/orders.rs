@@ -4,16 +4,16 @@ use politely_server::Tokens;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::place::{Place, over_both};
 use super::{counts, done, fast, open, put_urls, take, take_one};
 use crate::client::Served;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_operator_orders_and_a_worker_may_not() {
-    let folder = tempfile::tempdir().unwrap();
+over_both!(an_operator_orders_and_a_worker_may_not);
+async fn an_operator_orders_and_a_worker_may_not(place: Place) {
     let [read, worker, operator] =
         ["read", "worker", "operator"].map(|role| format!("{role}-token-of-some-length"));
     let lines = format!("read r {read}\nworker w {worker}\noperator o {operator}\n");
-    let served = open(folder.path(), fast(), Some(Tokens::parse(&lines).unwrap())).await;
+    let served = open(&place, fast(), Some(Tokens::parse(&lines).unwrap())).await;
     let later = 253_402_300_799_999_u64; // the end of the year 9999
     let take = json!({"client": "w"});
     let calls = [
@@ -69,10 +69,9 @@ async fn an_operator_orders_and_a_worker_may_not() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn orders_are_in_force_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let served = open(folder.path(), fast(), None).await;
+over_both!(orders_are_in_force_at_once);
+async fn orders_are_in_force_at_once(place: Place) {
+    let served = open(&place, fast(), None).await;
     put_urls(&served, &["https://a.com/1"]).await;
     let order = async |path: &str, body: Value| call(&served, "", Method::POST, path, body).await;
     let blocked = json!({"domain": "a.com", "until_unix_ms": 253_402_300_799_999_u64});

@@ -21,8 +21,8 @@ use crate::permit::Judged;
 
 /// The maximum pause after the first call without an answer. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The upper bound of that maximum. It is short, so that work goes on soon after the coordinator is
-/// back.
+/// The upper bound of [`PAUSE`] when it doubles. It is short, so that work goes on soon after the
+/// coordinator is back.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The maximum pause before an acquire request is sent again with a new idempotency key.
 const SOON: Duration = Duration::from_millis(200);

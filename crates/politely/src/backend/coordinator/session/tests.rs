@@ -294,7 +294,7 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
     }
 }
 
-/// Before this, `try_acquire` returned `Asked` forever, and the flush returned that everything had
+/// Regression: `try_acquire` returned `Asked` forever, and the flush returned that everything had
 /// arrived.
 #[test]
 fn a_wrong_token_is_an_error_of_try_acquire_and_of_settled() {

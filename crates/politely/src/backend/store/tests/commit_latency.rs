@@ -71,7 +71,7 @@ async fn a_commit_takes_as_long_as_all_its_attempts() {
     }
 }
 
-/// Before this, a batch that had gathered was written upon an old state and conflicted.
+/// Regression: a batch that had gathered was written upon an old state and conflicted.
 #[tokio::test(start_paused = true)]
 async fn where_others_write_all_the_time_who_gathered_looks_first() {
     let memory = memory();

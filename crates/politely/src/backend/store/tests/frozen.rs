@@ -10,7 +10,7 @@ fn frozen_for(offset: &Arc<AtomicU64>) -> Clock {
     Clock::given(move || clock.now() + Duration::from_secs(offset.load(Ordering::Relaxed)))
 }
 
-/// Before this, the silence was reported as an outage of the engine.
+/// Regression: the silence was reported as an outage of the engine.
 #[tokio::test(start_paused = true)]
 async fn who_stood_still_does_not_blame_the_engine() {
     let (offset, memory) = (Arc::default(), memory());

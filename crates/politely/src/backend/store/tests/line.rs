@@ -80,7 +80,7 @@ async fn waits_behind(others: u32, config: &Config) -> Duration {
     clock.now().since(began)
 }
 
-/// Before this, a process waited a quarter of a second for each node in line. When one was killed
+/// Regression: a process waited a quarter of a second for each node in line. When one was killed
 /// every sixth of a second, two hosts of sixteen were not asked for ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_line_of_the_dead_is_waited_for_no_longer_than_four() {
@@ -88,7 +88,7 @@ async fn a_line_of_the_dead_is_waited_for_no_longer_than_four() {
     assert!(waited <= Duration::from_secs(2), "{waited:?}");
 }
 
-/// Before this, the second caller of an open key wrote once to join the queue and once to be
+/// Regression: the second caller of an open key wrote once to join the queue and once to be
 /// served. Each write sent a notice.
 #[tokio::test(start_paused = true)]
 async fn nobody_stands_in_line_where_there_is_plenty() {

@@ -84,7 +84,7 @@ async fn a_slot_that_is_taken_is_taken_after_a_loss() {
     is_served_soon(&other).await;
 }
 
-/// Before this, a permit that started before the new epoch was known had an id that was used
+/// Regression: a permit that started before the new epoch was known had an id that was used
 /// already. The engine was restarted from its disk.
 #[tokio::test(start_paused = true)]
 async fn who_meets_an_older_state_looks_at_the_engine_before_anything_leaves() {

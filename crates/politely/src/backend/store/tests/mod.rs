@@ -250,7 +250,7 @@ async fn a_request_keeps_its_slot_everywhere_as_long_as_it_takes() {
     );
 }
 
-/// Before this, each call made a key here, and the second found no room.
+/// Regression: each call made a key here, and the second found no room.
 #[tokio::test(start_paused = true)]
 async fn what_shared_keys_cannot_do_is_an_error_and_changes_nothing() {
     let limiter = process(&memory(), Config::fixed(1.0, 1.0));
@@ -428,7 +428,7 @@ async fn each_goes_on_with_its_share_for_a_minute() {
     }
 }
 
-/// Before this, the caller waited for the slot that it held itself.
+/// Regression: the caller waited for the slot that it held itself.
 #[tokio::test(start_paused = true)]
 async fn a_key_named_twice_is_one_key() {
     let memory = memory();

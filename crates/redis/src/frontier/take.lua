@@ -1,0 +1,39 @@
+-- Hands out the first pages. ARGV: owners, token, lease, most pages, spacing.
+-- Answers 'u' with the rows of the pages, 'w' if the domain must wait, 't' with the last token if
+-- the token is not newer.
+local token = tonumber(ARGV[2])
+local is_changed = expire(tonumber(ARGV[5]))
+
+-- Moves pages whose date has come to the lane of their priority.
+local due = call('ZRANGEBYSCORE', queue, DATED, DATED + now, 'LIMIT', 0, 500)
+local places = {}
+for at = 1, #due do
+  local row = call('HGET', pages, due[at]) or '0'
+  order = order + 1
+  places[#places + 1] = (9 - tonumber(row:sub(1, 1))) * LANE + order
+  places[#places + 1] = due[at]
+  is_changed = true
+end
+add_all(places)
+
+local function answer(kind, more)
+  if is_changed then store() end
+  return {kind, summary(), more}
+end
+
+if call('HLEN', units) >= owners_max or math.max(next_at, blocked) > now then return answer('w') end
+local first = call('ZRANGE', queue, 0, tonumber(ARGV[4]) - 1, 'WITHSCORES')
+local hashes, entries = {}, {format('%015.0f', now + tonumber(ARGV[3]))}
+for at = 1, #first, 2 do
+  local place = tonumber(first[at + 1])
+  if place >= DATED then break end
+  hashes[#hashes + 1] = first[at]
+  entries[#entries + 1] = first[at] .. format('%016.0f', place)
+end
+if #hashes == 0 then return answer('w') end
+if token <= last_token then return answer('t', last_token) end
+last_token = token
+is_changed = true
+call('ZREMRANGEBYRANK', queue, 0, #hashes - 1)
+call('HSET', units, ARGV[2], table.concat(entries))
+return answer('u', call('HMGET', pages, unpack(hashes)))

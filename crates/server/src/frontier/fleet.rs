@@ -1,0 +1,506 @@
+//! A frontier in Redis or Valkey, which several coordinators share.
+//!
+//! The engine knows the units, and each coordinator the permits of the units that it handed out. If
+//! another coordinator accepts the words about a unit, the permits that these do not report end
+//! with their leases.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use politely::core::key::KeyKind;
+use politely_api::wire::{
+    DoneAnswer, DoneUnit, Error, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner,
+    FrontierUrl, PutAnswer, ToldAnswer,
+};
+use politely_frontier::{
+    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Take, Token, Unit, UnitStatus,
+    ValidPage,
+};
+use politely_redis::frontier::{Offer, RedisFrontier};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::done::{Words, merge, outcomes, refused, split};
+use super::order::{Order, body, domain_body, page_body};
+use super::owners::Owners;
+use super::put::{Item, Stored};
+use super::take::{Granted, LOOK_MIN, Taken, Wish, acquire, refund};
+use super::{FrontierOpenError, FrontierService, TEND_EVERY, moment};
+use crate::coordinator::{Coordinator, ms_up};
+use crate::watch::Worker;
+
+/// The longest pause between two looks of a call that waits. Other coordinators may add pages.
+const LOOK_MAX: Duration = Duration::from_millis(500);
+/// The most domains that one look offers to the limiter.
+const OFFERS_MAX: usize = 64;
+/// The interval in seconds at which the numbers of all crawls are read, for metrics that are sent.
+const SEEN_EVERY: u64 = 10;
+/// The keys of each server that are compared with the schedule each time.
+const MENDED: usize = 1_000;
+/// The interval at which one of the coordinators does so. It is below [`TEND_EVERY`], so that a
+/// coordinator that is alone does so each time.
+const MEND_EVERY: Duration = Duration::from_millis(900);
+
+/// A frontier in an engine. Clones are cheap and share all state.
+#[derive(Clone)]
+pub(crate) struct FleetFrontier(Arc<Inner>);
+
+struct Inner {
+    frontier: RedisFrontier,
+    /// How the domain of a page follows from its URL.
+    kind: KeyKind,
+    owners: Owners,
+    /// The numbers of all crawls when they were last read.
+    seen: Mutex<FrontierCrawls>,
+    /// Wakes calls that wait for a unit.
+    changed: Notify,
+    coordinator: Coordinator,
+}
+
+impl fmt::Debug for FleetFrontier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetFrontier")
+    }
+}
+
+impl FleetFrontier {
+    pub(super) fn connect(
+        url: &str,
+        settings: Settings,
+        coordinator: &Coordinator,
+    ) -> Result<Self, FrontierOpenError> {
+        let kind = settings.kind;
+        let seed = RandomState::new().hash_one(std::process::id());
+        let connected = RedisFrontier::connect(url, settings, seed);
+        let frontier = connected.map_err(|why| FrontierOpenError {
+            // The URL may contain a password.
+            place: "--store".to_owned(),
+            why: why.to_string(),
+        })?;
+        Ok(Self(Arc::new(Inner {
+            frontier,
+            kind,
+            owners: Owners::default(),
+            seen: Mutex::default(),
+            changed: Notify::new(),
+            coordinator: coordinator.clone(),
+        })))
+    }
+
+    fn now(&self) -> Moment {
+        moment(&self.0.coordinator)
+    }
+
+    /// Runs a call to its end, even if the caller hangs up.
+    async fn to_its_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, FrontierError>> + Send + 'static,
+    ) -> Result<T, FrontierError> {
+        let ended = tokio::spawn(work).await;
+        ended.unwrap_or_else(|why| {
+            Err(FrontierError::Unavailable(format!(
+                "a call ended early: {why}"
+            )))
+        })
+    }
+
+    pub(super) fn key_kind(&self) -> KeyKind {
+        self.0.kind
+    }
+
+    pub(super) async fn put(
+        &self,
+        crawl: CrawlName,
+        pages: Vec<ValidPage>,
+    ) -> Result<Vec<Answer>, FrontierError> {
+        let answers = self.0.frontier.put_valid(&crawl, pages).await?;
+        self.0.changed.notify_waiters();
+        Ok(answers)
+    }
+
+    pub(super) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
+        let mut answers = Vec::with_capacity(items.len());
+        let mut reports = Vec::new();
+        let mut items = items.into_iter().peekable();
+        while let Some((crawl, item)) = items.next() {
+            match item {
+                Item::Known(revision) => {
+                    let (url, status) = (revision.page.url.clone(), revision.status);
+                    let revised = self.0.frontier.revise(&crawl, revision).await;
+                    let report = |token| self.0.owners.report(token, &url, status);
+                    let token = revised.as_ref().ok().and_then(|(_, token)| *token);
+                    reports.extend(token.and_then(report));
+                    answers.push(revised.ok().map(|(answer, _)| answer));
+                }
+                Item::Discovered(page) => {
+                    let mut pages = vec![page];
+                    let is_alike = |next: &(CrawlName, Item)| {
+                        next.0 == crawl && matches!(next.1, Item::Discovered(_))
+                    };
+                    while let Some((_, Item::Discovered(page))) = items.next_if(is_alike) {
+                        pages.push(page);
+                    }
+                    let count = pages.len();
+                    match self.0.frontier.put(&crawl, pages).await {
+                        Ok(stored) => answers.extend(stored.into_iter().map(Some)),
+                        Err(why) => {
+                            tracing::warn!("{count} pages were not stored: {why}");
+                            answers.extend(vec![None; count]);
+                        }
+                    }
+                }
+            }
+        }
+        self.0.changed.notify_waiters();
+        (answers, reports)
+    }
+
+    pub(super) async fn take(&self, wish: Wish) -> Result<Taken, FrontierError> {
+        let deadline = now() + wish.wait;
+        let mut closing = self.0.coordinator.closing();
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            // A change after this line wakes the call, even if it comes before the wait.
+            changed.as_mut().enable();
+            let (service, looked) = (self.clone(), wish.clone());
+            let taken = self
+                .to_its_end(async move { service.look(&looked).await })
+                .await?;
+            let left = deadline.saturating_duration_since(now());
+            if !taken.units.is_empty() || left.is_zero() {
+                return Ok(taken);
+            }
+            let pause = taken
+                .wake
+                .map_or(LOOK_MAX, |wake| wake.clamp(LOOK_MIN, LOOK_MAX));
+            tokio::select! {
+                () = tokio::time::sleep(pause.min(left)) => {}
+                () = changed => {}
+                _ = closing.wait_for(|closed| *closed) => return Ok(taken),
+            }
+        }
+    }
+
+    /// Hands out the units that may leave now.
+    async fn look(&self, wish: &Wish) -> Result<Taken, FrontierError> {
+        let mut taken = Taken::new(FrontierService::fleet(self.clone()));
+        let mut offered = 0;
+        while taken.units.len() < usize::from(wish.units) && offered < OFFERS_MAX {
+            let left = usize::from(wish.units) - taken.units.len();
+            let offers = match (&wish.crawl, &wish.domain) {
+                (Some(crawl), Some(domain)) => {
+                    let offer = self.0.frontier.offer(crawl, domain).await?;
+                    offer.into_iter().collect()
+                }
+                (crawl, _) => {
+                    let found = self.0.frontier.offers(crawl.as_ref(), left).await;
+                    match found {
+                        Err(why) if taken.units.is_empty() => return Err(why),
+                        Err(_) => break,
+                        Ok(found) => {
+                            taken.wake = found.wake;
+                            found.offers
+                        }
+                    }
+                }
+            };
+            if offers.is_empty() {
+                break;
+            }
+            offered += offers.len();
+            let tried = offers.iter().map(|offer| self.try_take(wish, offer));
+            let mut error = None;
+            for tried in join_all(tried).await {
+                match tried {
+                    Ok(Some((unit, granted))) => {
+                        let owners = (&self.0.owners, self.now().at);
+                        taken.add(owners, wish, unit, granted);
+                    }
+                    Ok(None) => {}
+                    Err(why) => error = Some(why),
+                }
+            }
+            match error {
+                Some(why) if taken.units.is_empty() => return Err(why),
+                Some(_) => break,
+                None if wish.domain.is_some() => break,
+                None => {}
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes an offered domain with the permits of its pages, or puts it off.
+    async fn try_take(
+        &self,
+        wish: &Wish,
+        offer: &Offer,
+    ) -> Result<Option<(Unit, Granted)>, FrontierError> {
+        let pages = u64::from(wish.pages_per_unit).min(offer.pages) as u32;
+        let coordinator = &self.0.coordinator;
+        let granted = match acquire(coordinator, &wish.worker, &offer.domain, pages).await {
+            Ok(granted) => granted,
+            Err(wait) => {
+                self.0.frontier.put_off(offer, wait.max(LOOK_MIN)).await?;
+                return Ok(None);
+            }
+        };
+        let take = Take {
+            crawl: None,
+            pages_max: u32::from(granted.0.slots),
+            lease: wish.lease,
+        };
+        match self.0.frontier.take(offer, &take).await {
+            Ok(Some(unit)) => Ok(Some((unit, Some(granted)))),
+            not_taken => {
+                refund(coordinator, &wish.worker, Some(granted));
+                not_taken.map(|_| None)
+            }
+        }
+    }
+
+    pub(super) fn give_up(&self, units: Vec<(CrawlName, Token)>) {
+        let service = self.clone();
+        tokio::spawn(async move {
+            for (crawl, token) in units {
+                if let Err(why) = service.0.frontier.drop_unit(&crawl, token).await {
+                    tracing::debug!("a unit whose caller hung up ends with its lease: {why}");
+                }
+                service.0.owners.end(token, &service.0.coordinator);
+            }
+        });
+    }
+
+    pub(super) async fn done(
+        &self,
+        crawl: CrawlName,
+        worker: Arc<Worker>,
+        units: Vec<Words>,
+    ) -> Result<Vec<DoneAnswer>, FrontierError> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
+        let service = self.clone();
+        self.to_its_end(async move {
+            let accept = |words| service.accept(&crawl, &worker, words);
+            let accepted = join_all(units.into_iter().map(accept)).await;
+            service.0.changed.notify_waiters();
+            let all_failed = accepted.iter().all(|(_, error)| error.is_some());
+            let (answers, errors): (_, Vec<_>) = accepted.into_iter().unzip();
+            match errors.into_iter().flatten().next() {
+                Some(why) if all_failed => Err(why),
+                _ => Ok(answers),
+            }
+        })
+        .await
+    }
+
+    /// Accepts the words about one unit. Also returns the error if the engine did not answer.
+    async fn accept(
+        &self,
+        crawl: &CrawlName,
+        worker: &Worker,
+        words: Words,
+    ) -> (DoneAnswer, Option<FrontierError>) {
+        let Words { unit, reports } = words;
+        let token = Token(unit.token);
+        let mut answer = DoneAnswer {
+            token: unit.token,
+            ..DoneAnswer::default()
+        };
+        let mut unavailable = None;
+        match self.try_accept(crawl, worker, unit, &reports).await {
+            Ok((kept, found)) => {
+                answer.kept = kept;
+                answer.found = found;
+                if kept == 0 {
+                    self.0.owners.end(token, &self.0.coordinator);
+                }
+            }
+            Err(Refusal::Wrong(error)) => answer.error = Some(error),
+            Err(Refusal::Frontier(why)) => {
+                answer.error = Some(refused(&why));
+                unavailable = Some(why).filter(|why| matches!(why, FrontierError::Unavailable(_)));
+            }
+        }
+        answer.reports = reports;
+        (answer, unavailable)
+    }
+
+    async fn try_accept(
+        &self,
+        crawl: &CrawlName,
+        worker: &Worker,
+        unit: DoneUnit,
+        reports: &[ToldAnswer],
+    ) -> Result<(u32, Vec<PutAnswer>), Refusal> {
+        let now = self.now();
+        let token = Token(unit.token);
+        let outcomes = outcomes(&unit, reports, now)?;
+        let (valid, invalid) = split(unit.found);
+        if !self.0.owners.is_of(token, worker) {
+            return Err(FrontierError::Stale(token).into());
+        }
+        let words = GiveBack {
+            token,
+            outcomes,
+            found: valid,
+            keep: unit.keep,
+            pause: Duration::ZERO,
+        };
+        let lease = unit
+            .lease_ms
+            .map(|lease| Duration::from_millis(lease.into()));
+        let accepted = self.0.frontier.give_back(crawl, words, lease).await?;
+        if let Some(lease) = lease {
+            self.0.owners.extend(token, now.at + lease);
+        }
+        Ok((accepted.kept, merge(invalid, accepted.answers)))
+    }
+
+    pub(super) async fn order(&self, crawl: CrawlName, order: Order) -> Result<(), FrontierError> {
+        let frontier = &self.0.frontier;
+        match order {
+            Order::Purge(domain) => frontier.purge(&crawl, domain.as_deref()).await,
+            Order::Delete(domain) => frontier.delete(&crawl, domain.as_deref()).await,
+            Order::Block(domain, until) => frontier.block(&crawl, &domain, until).await,
+            Order::Delay(domain, delay) => frontier.delay(&crawl, &domain, delay).await,
+            Order::Limit(..) => Err(FrontierError::NotShared(
+                "bound the finished pages of a domain",
+            )),
+            Order::Pause(is_paused) => frontier.pause(&crawl, is_paused).await,
+        }?;
+        self.0.changed.notify_waiters();
+        Ok(())
+    }
+
+    pub(super) async fn crawls(&self) -> Result<FrontierCrawls, FrontierError> {
+        let (crawls, units) = self.0.frontier.crawls().await?;
+        let crawls = crawls
+            .iter()
+            .map(|(name, counts, is_paused)| body(name, *counts, *is_paused));
+        let crawls = FrontierCrawls {
+            crawls: crawls.collect(),
+            units,
+        };
+        self.0.seen.lock().clone_from(&crawls);
+        Ok(crawls)
+    }
+
+    pub(super) fn seen_crawls(&self) -> FrontierCrawls {
+        self.0.seen.lock().clone()
+    }
+
+    pub(super) async fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
+        let (counts, is_paused) = self.0.frontier.counts(crawl).await?;
+        Ok(body(crawl, counts, is_paused))
+    }
+
+    pub(super) async fn domains(
+        &self,
+        crawl: CrawlName,
+        after: String,
+        most: usize,
+    ) -> Result<Vec<FrontierDomain>, FrontierError> {
+        let domains = self.0.frontier.domains(&crawl, &after, most).await?;
+        Ok(domains.into_iter().map(domain_body).collect())
+    }
+
+    pub(super) async fn owners(
+        &self,
+        crawl: CrawlName,
+        most: usize,
+    ) -> Result<Vec<FrontierOwner>, FrontierError> {
+        let units = self.0.frontier.units(&crawl, most).await?;
+        let owner = |unit: UnitStatus| FrontierOwner {
+            client: self.0.owners.client(unit.token),
+            domain: unit.domain,
+            token: unit.token.0,
+            pages: unit.pages,
+            lease_ms: ms_up(unit.lease),
+        };
+        Ok(units.into_iter().map(owner).collect())
+    }
+
+    pub(super) async fn domain(
+        &self,
+        crawl: CrawlName,
+        name: String,
+    ) -> Result<FrontierDomain, FrontierError> {
+        Ok(domain_body(self.0.frontier.domain(&crawl, &name).await?))
+    }
+
+    pub(super) async fn pages(
+        &self,
+        crawl: CrawlName,
+        domain: String,
+        after: Option<u64>,
+        most: usize,
+    ) -> Result<(Vec<FrontierUrl>, Option<u64>), FrontierError> {
+        let (pages, next) = self.0.frontier.pages(&crawl, &domain, after, most).await?;
+        Ok((pages.into_iter().map(page_body).collect(), next))
+    }
+
+    pub(super) async fn page(
+        &self,
+        crawl: CrawlName,
+        url: String,
+        key: Option<String>,
+    ) -> Result<Option<FrontierUrl>, FrontierError> {
+        let page = self.0.frontier.page(&crawl, &url, key.as_deref()).await?;
+        Ok(page.map(page_body))
+    }
+
+    /// Compares some domains with the schedule, if no other coordinator did within a second.
+    async fn mend(&self) -> Result<(), FrontierError> {
+        if self.0.frontier.claim_mend(MEND_EVERY).await? {
+            self.0.frontier.mend(MENDED).await?;
+        }
+        Ok(())
+    }
+
+    /// Repairs the schedule and forgets units that ended, until it is dropped.
+    pub(super) async fn tend(self) {
+        for second in 0_u64.. {
+            if second.is_multiple_of(SEEN_EVERY) {
+                let _ = self.crawls().await;
+            }
+            tokio::time::sleep(TEND_EVERY).await;
+            let now = self.now().at;
+            self.0.owners.retain(|_, owner| owner.ends > now);
+            // The limiter reports an engine that does not answer.
+            if let Err(why) = self.mend().await {
+                tracing::debug!("cannot compare the schedule with the domains: {why}");
+            }
+        }
+    }
+}
+
+/// Why the words about a unit were refused.
+enum Refusal {
+    /// The call is wrong.
+    Wrong(Error),
+    Frontier(FrontierError),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+impl From<FrontierError> for Refusal {
+    fn from(why: FrontierError) -> Self {
+        Self::Frontier(why)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a caller waits in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
