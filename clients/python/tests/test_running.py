@@ -64,6 +64,52 @@ def test_limits_are_set_and_taken_back(serve):
             coordinator.set_limits("custom/a/b", rate=0)
 
 
+RULES = """
+[[rule]]
+match    = ["127.0.0.1"]
+account  = "example/{token_name}"
+limits   = ["400kB/2s", "100/s"]
+
+[[rule.key]]
+name   = "consumer/{client}"
+limits = ["4/2s"]
+"""
+
+
+def most(times: list[float], length: float) -> int:
+    """Returns the most requests in any window of this length."""
+    return max(sum(first <= at < first + length for at in times) for first in times)
+
+
+def test_each_worker_and_the_bytes_of_an_account_are_limited(serve, town, tmp_path):
+    rules = tmp_path / "rules.toml"
+    rules.write_text(RULES)
+    served = serve("--law", "fixed", "--rate", "1000", "--in-flight", "100", "--policy", str(rules))
+    hosts = town(open=OPEN)
+    labels = {"token_name": "ci"}
+
+    def fetch(name: str, size: int, pages: int) -> None:
+        with Client(served.url, client=name) as coordinator:
+            for page in range(pages):
+                url = f"{hosts.urls['open']}/page/{page}"
+                with coordinator.permit(url, labels=labels, wait=60.0) as permit:
+                    httpx.get(url)
+                    permit.report(status=200, bytes=size)
+
+    with Client(served.url) as coordinator, pytest.raises(BadCall, match='the label "token_name"'):
+        coordinator.acquire(hosts.urls["open"])
+    fetch("one", 0, 10)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: fetch(name, 100_000, 3), ["two", "three", "four"]))
+    hosts.judge()
+    came = hosts.pages_came()
+    assert len(came) == 19
+    # A request may come late on a busy machine, so the window of the judge is shorter.
+    assert most(came[:10], 1.5) <= 4
+    # Two of three requests in flight may exceed the bytes of a window.
+    assert most(came[10:], 1.5) <= 6
+
+
 def test_tokens_are_settled(serve):
     served = serve("--law", "fixed", "--rate", "100", "--limits", "1000 tokens/h")
     with Client(served.url) as coordinator:

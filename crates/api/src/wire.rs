@@ -97,8 +97,8 @@ pub use reports::{
 };
 pub use sessions::{
     ClaimLock, HOLDERS_MAX, HeldLock, KeyLocks, LockAnswer, LockHolder, LockMode, LockReleased,
-    LocksQuery, OpenSession, ReleaseLock, SESSION_TTL_MAX_MS, SESSION_TTL_MIN_MS, SESSION_TTL_MS,
-    SessionClosed, SessionState,
+    LocksQuery, OpenSession, ReleaseLock, SESSION_LOCKS_MAX, SESSION_TTL_MAX_MS,
+    SESSION_TTL_MIN_MS, SESSION_TTL_MS, SessionClosed, SessionState,
 };
 pub use table::{KeyPage, KeyRow, KeyState, KeysQuery, Minutes, Need, NeedCounts, SortBy};
 pub use usage::{NoUsageStep, UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow, UsageStep};
@@ -127,3 +127,5 @@ pub const SLOTS_MAX: u16 = 1_024;
 pub const NAME_MAX: usize = 128;
 /// Maximum number of further keys whose limits one request also keeps.
 pub const ALSO_MAX: usize = 8;
+/// The most labels of an item.
+pub const LABELS_MAX: usize = 8;

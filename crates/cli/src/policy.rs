@@ -76,7 +76,10 @@ fn explain(book: &RuleBook, url: &str) -> Result<String, Wrong> {
     };
     let rule = ruling.rule;
     let patterns = rule.patterns.join(", ");
-    let of = rule.account.as_ref().unwrap_or(&key);
+    let of = match rule.account() {
+        Some(account) => account.name.to_string(),
+        None => key.to_string(),
+    };
     Ok(format!(
         "{key}: rule of line {}: {patterns}\n{of}: {rule}",
         rule.line

@@ -79,9 +79,9 @@ fn spec(name: &str, book: RuleBook) -> ProviderSpec {
             let url = Url::parse(&format!("https://{host}{path}")).ok()?;
             let key = Key::of_url(&url).ok()?;
             let rule = book.of_url(&url, &key)?.rule;
-            let account = rule.account.as_ref().unwrap_or(&key);
+            let account = rule.account().map(|account| account.name.to_string());
             Some(Charge {
-                account: account.to_string(),
+                account: account.unwrap_or_else(|| key.to_string()),
                 limits: rule.limits.clone(),
                 requests: rule.costs.requests(method).unwrap_or(1).into(),
                 units: rule.costs.units(method),

@@ -68,6 +68,7 @@ class AsyncClient:
         retry: bool = False,
         crawl_delay: float | None = None,
         method: str = "GET",
+        labels: Mapping[str, str] | None = None,
     ) -> AsyncPermit:
         """Waits in the key's queue and returns when the request may leave.
 
@@ -77,7 +78,7 @@ class AsyncClient:
         """
         wish = Wish(
             url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay,
-            method=method,
+            method=method, labels=labels or {},
         )
         return AsyncPermit(self, await self._run(self._talk.acquire(wish, wait)))
 

@@ -74,7 +74,9 @@ class Wish:
     crawl_delay_fresh: float | None = None
     """Seconds until that robots.txt is read again. Default and maximum: 24 hours."""
     method: str = "GET"
-    """The method of the request, for the costs in the coordinator's policy."""
+    """The method of the request, for the costs and keys in the coordinator's policy."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Values for the names of keys in the coordinator's policy, such as ``github/{token_name}``."""
     id: str = field(default_factory=fresh_id)
 
     @classmethod
@@ -104,6 +106,8 @@ class Wish:
             body["also"] = list(self.also)
         if self.method != "GET":
             body["method"] = self.method
+        if self.labels:
+            body["labels"] = dict(self.labels)
         if self.retry:
             body["kind"] = "retry"
         if self.cost != 1:

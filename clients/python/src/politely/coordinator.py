@@ -76,6 +76,7 @@ class Client:
         retry: bool = False,
         crawl_delay: float | None = None,
         method: str = "GET",
+        labels: Mapping[str, str] | None = None,
     ) -> Permit:
         """Blocks in the key's queue until the request may leave.
 
@@ -84,7 +85,7 @@ class Client:
         """
         wish = Wish(
             url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay,
-            method=method,
+            method=method, labels=labels or {},
         )
         return Permit(self, self._run(self._talk.acquire(wish, wait)))
 

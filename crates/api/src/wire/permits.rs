@@ -1,5 +1,7 @@
 //! Bodies of `acquire`, `exchange`, `renew` and `cancel`, and the problem document.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::absent::{is_false, is_one, is_zero, is_zero_8, is_zero_64, one};
@@ -69,9 +71,13 @@ pub struct Item {
     /// the first key learns from the outcome.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
-    /// The method of the request, for the costs in the coordinator's policy. Default: GET.
+    /// The method of the request, for the costs and keys in the coordinator's policy. Default: GET.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
+    /// Values for the names of keys in the coordinator's policy, at most 8. The name of a label has
+    /// 1 to 32 lowercase letters, digits and `_`; a value has 1 to 128 characters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Whether the request is a first attempt or a retry. A first attempt adds to the key's retry
     /// budget when it is served.
     #[serde(default)]
@@ -145,6 +151,7 @@ impl Default for Item {
             key: None,
             also: Vec::new(),
             method: None,
+            labels: BTreeMap::new(),
             kind: Kind::First,
             cost: Cost::default(),
             bytes: 0,

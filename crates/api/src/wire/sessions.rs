@@ -13,6 +13,8 @@ pub const SESSION_TTL_MAX_MS: u32 = 3_600_000;
 pub const SESSION_TTL_MS: u32 = 30_000;
 /// Largest number of holders of one lock.
 pub const HOLDERS_MAX: u16 = 1_000;
+/// Most locks of one session, held or waited for. Each new one rewrites the list of all.
+pub const SESSION_LOCKS_MAX: usize = 4_096;
 
 const fn ttl() -> u32 {
     SESSION_TTL_MS

@@ -5,8 +5,10 @@
 //! Every error is one line that names the place:
 //! `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
+mod labels;
 mod words;
 
+pub(crate) use labels::Labels;
 pub(crate) use words::{KeyKind, LawName, Profile, RetryName, StoreUnavailable, SummaryForm};
 
 use std::path::{Path, PathBuf};
@@ -39,6 +41,9 @@ pub(crate) struct Knobs {
     /// Take rules of limits from FILE (docs/reference/policy.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Values for the names of keys in a policy: "token_name=ci,team=a"
+    #[arg(long, value_name = "NAME=VALUE,…")]
+    pub(crate) labels: Option<Labels>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
@@ -104,7 +109,8 @@ pub(crate) struct Knobs {
         conflicts_with = "store"
     )]
     pub(crate) token_file: Option<PathBuf>,
-    /// Name of this worker in the coordinator's list of workers, 1 to 128 bytes
+    /// Name of this worker in the coordinator's list of workers, and in the names of keys of a
+    /// policy; 1 to 128 bytes
     #[arg(long, value_name = "NAME")]
     pub(crate) client: Option<String>,
     /// Which requests are retried, and when
@@ -163,6 +169,8 @@ pub(crate) struct Settings {
     pub(crate) declared: DeclaredLimits,
     /// The file with the rules of a policy.
     pub(crate) policy: Option<PathBuf>,
+    /// The values for the names of keys in a policy.
+    pub(crate) labels: Labels,
     pub(crate) law: Option<LawName>,
     pub(crate) key: KeyKind,
     /// The maximum of requests in flight over all hosts.
@@ -178,7 +186,7 @@ pub(crate) struct Settings {
     pub(crate) store_unavailable: StoreUnavailable,
     pub(crate) lease: Option<Duration>,
     pub(crate) token_file: Option<PathBuf>,
-    /// The name of this worker at the coordinator.
+    /// The name of this worker.
     pub(crate) client: Option<String>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
@@ -287,6 +295,7 @@ impl Settings {
             numbers,
             declared,
             policy: knobs.policy,
+            labels: knobs.labels.unwrap_or_default(),
             law: knobs.law,
             key: knobs.key.unwrap_or_default(),
             concurrency,
@@ -389,8 +398,17 @@ impl Knobs {
         if self.coordinator.is_none() && self.token_file.is_some() {
             return Err("--token-file has an effect only with --coordinator".to_owned());
         }
-        if self.coordinator.is_none() && self.client.is_some() {
-            return Err("--client has an effect only with --coordinator".to_owned());
+        let of_worker = [
+            ("client", self.client.is_some()),
+            ("labels", self.labels.is_some()),
+        ];
+        if self.coordinator.is_none()
+            && self.policy.is_none()
+            && let Some(name) = given(&of_worker)
+        {
+            return Err(format!(
+                "--{name} has an effect only with --coordinator or --policy"
+            ));
         }
         match &self.lease {
             Some(lease) if lease.0 < STORE_LEASE_MIN => Err(format!(
@@ -408,6 +426,7 @@ impl Knobs {
             rate: self.rate.or(under.rate),
             limits: self.limits.or(under.limits),
             policy: self.policy.or(under.policy),
+            labels: self.labels.or(under.labels),
             burst: self.burst.or(under.burst),
             in_flight: self.in_flight.or(under.in_flight),
             law: self.law.or(under.law),

@@ -5,13 +5,15 @@
 //! come after the host's key, and learn only that a request is over: a refusal by one host must not
 //! slow the others that share them.
 
+use std::collections::HashSet;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::core::Timestamp;
 use politely::core::host::Source;
 use politely::core::key::KeyError;
-use politely::policy::{RuleBook, Ruling};
+use politely::policy::RuleBook;
 use politely::{
     AcquireRequest, Arrival, Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal,
     RefusalReason, Report, Signal,
@@ -54,6 +56,8 @@ pub(crate) struct Limits {
     has_declared: bool,
     /// The rules of `--policy`.
     pub(super) book: Option<RuleBook>,
+    /// The keys that the rules added.
+    pub(super) added: RwLock<HashSet<Key>>,
     trace: Trace,
 }
 
@@ -100,7 +104,11 @@ impl Limits {
                 .map_err(|why| Wrong(format!("{name}: {why}")))?;
             Ok::<_, Wrong>(key)
         };
-        let book = settings.policy.as_deref().map(read).transpose()?;
+        let book = settings
+            .policy
+            .as_deref()
+            .map(|file| read(file, settings))
+            .transpose()?;
         let mut sites = Vec::new();
         for site in &settings.sites.0 {
             let key = shared(
@@ -138,6 +146,7 @@ impl Limits {
             rate_start: start.rate,
             has_declared: !settings.declared.is_empty() || book.is_some(),
             book,
+            added: RwLock::default(),
             trace: Trace::default(),
         })
     }
@@ -188,19 +197,10 @@ impl Limits {
 
     /// Returns `key`, followed by the operator's keys for sites of `url` and for the run.
     ///
-    /// With an engine, the key of an account is shared through it like the host's.
+    /// With an engine, the keys of the policy are shared through it like the host's.
     pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
         let mut set = vec![key];
-        if let Some(book) = &self.book {
-            let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
-            let ruling = book.of_url(url, &set[0]);
-            // If there is no room for a key, the request for a permit fails with that error.
-            let _ = limiter.follow_rule(&set[0], ruling.map(Ruling::own));
-            if let Some((account, rule)) = ruling.and_then(Ruling::account) {
-                let _ = limiter.follow_rule(account, Some(rule));
-                set.push(account.clone());
-            }
-        }
+        self.add_keys_of_rule(&mut set, url);
         if !self.sites.is_empty() {
             let host = url.host_str().unwrap_or_default().trim_end_matches('.');
             let site = Key::site_of_url(url).ok();
@@ -276,12 +276,15 @@ impl Limits {
         Ok((try_acquire(fleet, shared, ask)?, own))
     }
 
-    /// Returns how many of a request's keys are the fleet's: the host's, and that of its account.
+    /// Returns how many of a request's keys are the fleet's: the host's, and those of the policy.
     fn fleet_keys(&self, keys: &[Key]) -> usize {
         if self.fleet.is_none() {
             return 0;
         }
-        1 + usize::from(keys.get(1).is_some_and(|key| self.is_account(key)))
+        1 + keys[1..]
+            .iter()
+            .take_while(|key| self.is_added(key))
+            .count()
     }
 
     fn refused(&self, lane: &Lane, refusal: Refusal) -> Refused {
@@ -314,14 +317,8 @@ impl Limits {
     fn is_shared(&self, key: &Key) -> bool {
         matches!(self.kind, KeyKind::Site | KeyKind::Address)
             || self.run.as_ref() == Some(key)
-            || self.is_account(key)
+            || self.is_added(key)
             || self.sites.iter().any(|(_, site)| site == key)
-    }
-
-    /// Returns whether this is the key of an account.
-    fn is_account(&self, key: &Key) -> bool {
-        let mut rules = self.book.iter().flat_map(RuleBook::rules);
-        rules.any(|rule| rule.account.as_ref() == Some(key))
     }
 
     /// Returns the keys of a request of `lane`. With a Crawl-delay only the first egress has keys,
@@ -529,6 +526,7 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
         Some(name) => builder.client(name.clone()),
         None => builder,
     };
+    let builder = builder.labels(settings.labels.0.clone());
     let builder = match token::read(settings.token_file.as_deref())? {
         Some(token) => builder.token(token.text),
         None => builder,

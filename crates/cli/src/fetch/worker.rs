@@ -134,10 +134,7 @@ fn follow_rule(
     report: &Report,
     answer: Option<&AnswerRule>,
 ) {
-    let rule = engine.limits.rule_of(url);
-    if let Some((account, length)) = rule.and_then(|rule| rule.account_hold(report)) {
-        engine.limits.hold(account, length, HoldReason::RetryAfter);
-    }
+    engine.limits.hold_others(url, report);
     let Some(answer) = answer else {
         return;
     };

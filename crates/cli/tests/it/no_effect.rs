@@ -41,6 +41,7 @@ fn flags_of_another_backend_are_refused() {
         ("--store-unavailable", "share"),
         ("--token-file", "t"),
         ("--client", "w"),
+        ("--labels", "a=b"),
     ] {
         is_refused(&["fetch", URL, flag, value], flag);
     }

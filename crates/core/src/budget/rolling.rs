@@ -13,15 +13,15 @@ use crate::Timestamp;
 /// The most entries. A steady use then reaches 98 % of the quantity.
 const ENTRIES: usize = 72;
 /// Slots in a window. A quantity counts until the end of its slot, which costs a thousandth.
-const SLOTS: u32 = 1_024;
+const SLOTS: u64 = 1_024;
 /// A window is longer than declared by this part, because two clocks drift apart.
-const DRIFT: u32 = 2_000;
-/// A window is longer by this part, too, but by no more than [`DELAY_MAX`], because the delays of
-/// requests differ.
-const DELAY: u32 = 200;
-const DELAY_MAX: Duration = Duration::from_millis(200);
+const DRIFT: u64 = 2_000;
+/// A window is longer by this part, too, but by no more than [`DELAY_MAX_US`], because the delays
+/// of requests differ.
+const DELAY: u64 = 200;
+const DELAY_MAX_US: u64 = 200_000;
 /// A window is at least this much longer than declared.
-const LONGER_MIN: Duration = Duration::from_millis(20);
+const LONGER_MIN_US: u64 = 20_000;
 
 /// The quantities that were spent, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,19 +61,20 @@ struct Entry {
     spent: u64,
 }
 
-/// The times of a window.
+/// The times of a window, in microseconds. Every request computes them, so they are integers.
 #[derive(Clone, Copy)]
 struct Scale {
     slot_us: u64,
-    counts: Duration,
+    counts_us: u64,
 }
 
 impl Scale {
     fn of(length: Duration) -> Self {
-        let delay = (length / DELAY).min(DELAY_MAX);
+        let length_us = length.as_secs() * 1_000_000 + u64::from(length.subsec_micros());
+        let delay = (length_us / DELAY).min(DELAY_MAX_US);
         Self {
-            slot_us: ((length / SLOTS).as_micros() as u64).max(1),
-            counts: length + (length / DRIFT + delay).max(LONGER_MIN),
+            slot_us: (length_us / SLOTS).max(1),
+            counts_us: length_us + (length_us / DRIFT + delay).max(LONGER_MIN_US),
         }
     }
 
@@ -83,8 +84,17 @@ impl Scale {
     }
 
     /// Returns when a quantity of `slot` counts no more.
-    fn frees(self, slot: u64) -> Timestamp {
-        Timestamp::from_micros(slot.saturating_mul(self.slot_us)) + self.counts
+    const fn frees(self, slot: u64) -> Timestamp {
+        let end = slot.saturating_mul(self.slot_us);
+        Timestamp::from_micros(end.saturating_add(self.counts_us))
+    }
+
+    /// Returns the latest slot that counts no more at `now`, if there is one.
+    const fn last_outside(self, now: Timestamp) -> Option<u64> {
+        match now.as_micros().checked_sub(self.counts_us) {
+            Some(since) => Some(since / self.slot_us),
+            None => None,
+        }
     }
 }
 
@@ -98,9 +108,14 @@ impl Rolling {
         (sum(inside), first)
     }
 
+    /// Returns the index of the first entry that counts at `now`. Few are before it, because a
+    /// charge removes them.
     fn first_inside(&self, now: Timestamp, scale: Scale) -> usize {
-        let outside = |entry: &Entry| scale.frees(entry.slot) <= now;
-        self.entries.partition_point(outside)
+        let Some(last) = scale.last_outside(now) else {
+            return 0;
+        };
+        let outside = self.entries.iter().take_while(|entry| entry.slot <= last);
+        outside.count()
     }
 
     /// Returns when a request of `cost` may leave, not before `now`.
@@ -147,11 +162,16 @@ impl Rolling {
         }
         // Another request may leave before `at`, so the window that ends now still counts.
         let outside = self.first_inside(now, scale);
-        for entry in self.entries.drain(..outside) {
-            self.removed = self.removed.max(entry.slot);
-            self.total = self.total.saturating_sub(entry.spent);
+        if outside > 0 {
+            for entry in self.entries.drain(..outside) {
+                self.removed = self.removed.max(entry.slot);
+                self.total = self.total.saturating_sub(entry.spent);
+            }
         }
-        let place = self.entries.partition_point(|entry| entry.slot < slot);
+        // Nearly every request leaves after all others.
+        let later = self.entries.iter().rev();
+        let later = later.take_while(|entry| entry.slot >= slot).count();
+        let place = self.entries.len() - later;
         match self.entries.get_mut(place) {
             Some(entry) if entry.slot == slot => entry.spent = entry.spent.saturating_add(cost),
             _ => self.entries.insert(place, Entry { slot, spent: cost }),

@@ -23,16 +23,19 @@ use super::Limiter;
 #[cfg(feature = "policy")]
 use {
     super::Builder,
-    crate::policy::{PolicyError, Rule, RuleBook, Ruling},
+    crate::policy::{Caller, PolicyError, Rule, RuleBook, Ruling},
     std::sync::Arc,
 };
 
 /// A request and the rule that it falls under.
 #[derive(Debug)]
 pub(crate) struct Ruled {
-    /// The request's keys and that of its account.
+    /// The request's keys, and those that the rule adds.
     pub(crate) keys: Vec<Key>,
     pub(crate) ask: AcquireRequest,
+    /// The keys that a refusal holds beside the first.
+    #[cfg(feature = "policy")]
+    held: Vec<Key>,
     #[cfg(feature = "policy")]
     rule: Option<Arc<Rule>>,
 }
@@ -63,8 +66,8 @@ impl Ruled {
         None
     }
 
-    pub(crate) fn account_hold(&self, _: &Report) -> Option<(&Key, Duration)> {
-        None
+    pub(crate) fn held(&self, _: &Report) -> (&[Key], Duration) {
+        (&[], Duration::ZERO)
     }
 
     pub(crate) fn reads_bodies(&self) -> bool {
@@ -94,10 +97,14 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// A rule has shares. They divide a key between the workers of a coordinator.
+    /// A rule has shares, which divide a key between the workers of a coordinator. Or the key of a
+    /// rule needs a label: [`RuleBook::with_labels`] fills it.
     pub fn policy(mut self, rules: RuleBook) -> Result<Self, PolicyError> {
         if let Some(rule) = rules.first_with(|rule| !rule.share.is_empty()) {
             return Err(PolicyError::shares_need_a_coordinator(rule.line));
+        }
+        if let Some((line, label)) = rules.missing_label() {
+            return Err(PolicyError::label_is_missing(line, label));
         }
         self.policy = Some(Arc::new(rules));
         Ok(self)
@@ -109,7 +116,7 @@ impl Limiter {
     /// Returns the request under its rule, and lets its keys follow the rule.
     pub(crate) fn ruled(&self, url: Option<&Url>, method: &Method, mut keys: Vec<Key>) -> Ruled {
         let mut ask = AcquireRequest::default();
-        let mut rule = None;
+        let (mut rule, mut held) = (None, Vec::new());
         if let (Some(book), Some(key)) = (&self.0.policy, keys.first()) {
             let ruling = match url {
                 Some(url) => book.of_url(url, key),
@@ -117,10 +124,21 @@ impl Limiter {
             };
             // If there is no room for a key, the request for a permit fails with that error.
             let _ = self.follow_rule(key, ruling.map(Ruling::own));
-            if let Some((account, of_account)) = ruling.and_then(Ruling::account) {
-                let _ = self.follow_rule(account, Some(of_account));
-                if !keys.contains(account) {
-                    keys.push(account.clone());
+            let caller = Caller {
+                url,
+                key,
+                method,
+                labels: &|_| None,
+            };
+            let added = ruling.into_iter().flat_map(|ruling| ruling.keys(&caller));
+            let added: Vec<_> = added.collect();
+            for (key, of_rule) in added {
+                let _ = self.follow_rule(&key, Some(of_rule.follows()));
+                if of_rule.is_held {
+                    held.push(key.clone());
+                }
+                if !keys.contains(&key) {
+                    keys.push(key);
                 }
             }
             rule = ruling.map(|ruling| Arc::clone(ruling.rule));
@@ -129,7 +147,12 @@ impl Limiter {
             ask.cost = rule.costs.requests(method).unwrap_or(1);
             ask.units = rule.costs.units(method);
         }
-        Ruled { keys, ask, rule }
+        Ruled {
+            keys,
+            ask,
+            held,
+            rule,
+        }
     }
 }
 
@@ -146,9 +169,12 @@ impl Ruled {
         answer.hold
     }
 
-    /// Returns the account that an answer holds, and how long.
-    pub(crate) fn account_hold(&self, report: &Report) -> Option<(&Key, Duration)> {
-        self.rule.as_ref()?.account_hold(report)
+    /// Returns the keys that an answer holds beside the first, and how long.
+    pub(crate) fn held(&self, report: &Report) -> (&[Key], Duration) {
+        match Rule::hold_of(report) {
+            Some(length) => (&self.held, length),
+            None => (&[], Duration::ZERO),
+        }
     }
 
     /// Returns whether a rule about answers reads the body.

@@ -14,10 +14,9 @@ pub fn differences(old: &RuleBook, new: &RuleBook) -> Vec<String> {
     let mut lines = Vec::new();
     for (pattern, rule) in &old {
         let is_same = |other: &Rule| {
-            rule.account == other.account
+            rule.keys == other.keys
                 && rule.answers == other.answers
                 && rule.block_share == other.block_share
-                && rule.holds_account == other.holds_account
                 && words(rule) == words(other)
         };
         match new.get(pattern) {
@@ -58,6 +57,9 @@ pub(super) fn words(rule: &Rule) -> String {
     }
     if !rule.learn {
         text.push_str(", learns nothing");
+    }
+    for key in rule.keys.iter().skip(usize::from(rule.has_account)) {
+        _ = write!(text, ", {key}");
     }
     if let Some(spacing) = rule.spacing {
         _ = write!(text, ", {} spacing", spacing.as_str());

@@ -14,7 +14,9 @@ mod cost;
 mod diff;
 mod pattern;
 mod read;
+mod rule_key;
 mod share;
+mod template;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +34,9 @@ pub use cost::RuleCosts;
 pub use diff::differences;
 use pattern::{Path, Pattern};
 pub use read::{PolicyError, Preset};
+pub use rule_key::{MethodClass, RULE_KEYS_MAX, RuleKey};
 pub use share::{FairQueue, Weights};
+pub use template::{CLIENT, Caller, KeyTemplate, is_label_value, may_bring};
 
 /// The longest text of a policy: 64 MiB.
 pub const POLICY_MAX: usize = 64 << 20;
@@ -51,6 +55,8 @@ pub struct RuleBook {
     /// Rules of keys: `custom/team-7` or, with a star, `custom/*`.
     keys: HashMap<String, usize>,
     prefixes: HashMap<String, usize>,
+    /// The rule and the settings of each key that rules add, by the name as it is written.
+    added: HashMap<String, (usize, Arc<KeyRule>)>,
     /// The rule of `*`.
     all: Option<usize>,
     preset: Option<Preset>,
@@ -63,8 +69,10 @@ pub struct Rule {
     pub line: usize,
     /// Its patterns, as they are written.
     pub patterns: Vec<String>,
-    /// The key of the account that requests under this rule share, if there is one.
-    pub account: Option<Key>,
+    /// The keys that it adds to its requests. The account is the first, if there is one.
+    pub keys: Vec<RuleKey>,
+    /// Whether the first of `keys` is the account.
+    has_account: bool,
     /// The limits of the account, or else of each key that the rule matches.
     pub limits: DeclaredLimits,
     /// The costs of a request in named units, if it states none.
@@ -79,14 +87,21 @@ pub struct Rule {
     pub answers: Vec<AnswerRule>,
     /// Methods whose requests are sent again after a refusal, although they are not safe.
     pub resend: Vec<Method>,
-    /// Whether a refusal that names a wait holds the account, and not only the request's own key.
-    pub holds_account: bool,
     /// The share of blocks among a key's answers that operators are told of, 0 to 1.
     pub block_share: Option<f64>,
     /// What the request's own key follows.
     own: Arc<KeyRule>,
-    /// What the account's key follows.
-    of_account: Option<Arc<KeyRule>>,
+}
+
+/// Why labels are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// The name is not usable.
+    #[error("label `{0}`: use 1 to 32 lowercase letters, digits and `_`, but not `host` or `site`")]
+    Name(String),
+    /// The value of the label with this name is not usable.
+    #[error("label `{0}`: its value must have 1 to 128 characters and no control characters")]
+    Value(String),
 }
 
 /// What the policy says about one request.
@@ -102,9 +117,23 @@ impl<'a> Ruling<'a> {
         &self.rule.own
     }
 
-    /// Returns the account's key, and what it follows.
-    pub fn account(self) -> Option<(&'a Key, &'a Arc<KeyRule>)> {
-        Some((self.rule.account.as_ref()?, self.rule.of_account.as_ref()?))
+    /// Returns the keys that the rule adds to a request of `caller`. The account is the first.
+    pub fn keys<'c, 'l>(
+        self,
+        caller: &'c Caller<'l>,
+    ) -> impl Iterator<Item = (Key, &'a RuleKey)> + use<'a, 'c, 'l> {
+        let keys = self.rule.keys.iter();
+        let keys = keys.filter(move |key| key.has(caller.method));
+        keys.map(move |key| (key.name.fill(caller), key))
+    }
+
+    /// Returns the first key that needs a label which `caller` does not bring, and that label.
+    pub fn missing_label(self, caller: &Caller<'_>) -> Option<(&'a KeyTemplate, &'a str)> {
+        let keys = self.rule.keys.iter();
+        let keys = keys.filter(|key| key.has(caller.method));
+        let mut needed =
+            keys.flat_map(|key| key.name.labels().map(move |label| (&key.name, label)));
+        needed.find(|(_, label)| (caller.labels)(label).is_none())
     }
 }
 
@@ -116,14 +145,16 @@ impl Rule {
         Some(answer)
     }
 
-    /// Returns the account that an answer holds, and how long.
-    pub fn account_hold(&self, report: &Report) -> Option<(&Key, Duration)> {
-        let account = self.account.as_ref().filter(|_| self.holds_account)?;
+    /// Returns the account.
+    pub fn account(&self) -> Option<&RuleKey> {
+        self.keys.first().filter(|_| self.has_account)
+    }
+
+    /// Returns how long an answer holds the keys that `feedback` names.
+    pub fn hold_of(report: &Report) -> Option<Duration> {
         let is_refused = report.signal == Signal::RateLimited;
-        let wait = report
-            .retry_after
-            .filter(|wait| is_refused && !wait.is_zero())?;
-        Some((account, wait))
+        let wait = report.retry_after;
+        wait.filter(|wait| is_refused && !wait.is_zero())
     }
 
     /// Returns whether a refused request with this method is sent again.
@@ -148,10 +179,10 @@ impl Rule {
             spacing: self.spacing,
             ..own.clone()
         };
-        if self.account.is_some() {
+        if let Some(account) = self.keys.first_mut().filter(|_| self.has_account) {
             // The account is limited by its declared limits alone, whatever its hosts teach.
             let limits = all.limits.or(Some(DeclaredLimits::default()));
-            self.of_account = Some(Arc::new(KeyRule { limits, ..all }));
+            account.follows = Arc::new(KeyRule { limits, ..all });
             self.own = Arc::new(own);
         } else {
             self.own = Arc::new(all);
@@ -183,6 +214,56 @@ impl RuleBook {
     /// Returns the first rule that `has` the named field.
     pub fn first_with(&self, has: impl Fn(&Rule) -> bool) -> Option<&Arc<Rule>> {
         self.rules.iter().find(|rule| has(rule))
+    }
+
+    /// Fills the labels of this process into the names of keys.
+    ///
+    /// ```
+    /// use politely::policy::RuleBook;
+    ///
+    /// let rules = "[[rule]]\nmatch = [\"*\"]\naccount = \"{token_name}\"\nlimits = [\"9/s\"]";
+    /// let rules: RuleBook = rules.parse()?;
+    /// assert_eq!(rules.missing_label(), Some((1, "token_name")));
+    /// let rules = rules.with_labels([("token_name", "ci")])?;
+    /// assert_eq!(rules.missing_label(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A name or a value is no label.
+    pub fn with_labels<'a>(
+        mut self,
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, LabelError> {
+        let mut values = HashMap::new();
+        for (name, value) in labels {
+            if name != CLIENT && !may_bring(name) {
+                return Err(LabelError::Name(name.escape_debug().to_string()));
+            }
+            if !is_label_value(value) {
+                return Err(LabelError::Value(name.to_owned()));
+            }
+            values.insert(name.to_owned(), value.to_owned());
+        }
+        for rule in &mut self.rules {
+            if rule
+                .keys
+                .iter()
+                .any(|key| key.name.labels().next().is_some())
+            {
+                for key in &mut Arc::make_mut(rule).keys {
+                    key.name = key.name.with_labels(&|name| values.get(name).cloned());
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Returns the line of the first rule with a key that needs a label, and the label.
+    pub fn missing_label(&self) -> Option<(usize, &str)> {
+        let mut keys =
+            (self.rules.iter()).flat_map(|rule| rule.keys.iter().map(|key| (rule.line, key)));
+        keys.find_map(|(line, key)| Some((line, key.name.labels().next()?)))
     }
 
     /// Returns the rule that wins for a request of `url`, whose first key is `key`.
@@ -278,7 +359,32 @@ impl RuleBook {
                 return Err((i, line));
             }
         }
-        self.rules.push(Arc::new(rule.with_key_rules()));
+        self.rules.push(Arc::new(rule));
+        Ok(())
+    }
+
+    /// Notes the keys that a rule adds.
+    ///
+    /// # Errors
+    /// A key has other settings in an earlier rule.
+    fn note_keys(&mut self, rule: &Rule) -> Result<(), String> {
+        for key in &rule.keys {
+            let name = key.name.to_string();
+            match self.added.get(&name) {
+                Some((line, known)) if *known != key.follows => {
+                    return Err(format!(
+                        "`{name}` has other limits in the rule of line {line}; make them equal, \
+                         or rename one of the keys"
+                    ));
+                }
+                Some(_) => {}
+                None => {
+                    _ = self
+                        .added
+                        .insert(name, (rule.line, Arc::clone(&key.follows)))
+                }
+            }
+        }
         Ok(())
     }
 }

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::host::Spacing;
-use politely_core::key::Key;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::answer::WrittenAnswer;
 use super::pattern::Pattern;
-use super::{POLICY_MAX, Rule, RuleBook, answer, cost, share};
+use super::rule_key::{RuleKey, WrittenKey};
+use super::{POLICY_MAX, Rule, RuleBook, answer, cost, rule_key, share};
 
 /// Why a policy is refused: the line, from 1, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +28,14 @@ impl PolicyError {
             line,
             why: why.to_owned(),
         }
+    }
+
+    /// Returns the error of a rule whose keys need a label that this process does not have.
+    pub fn label_is_missing(line: usize, label: &str) -> Self {
+        let why = format!(
+            "`{{{label}}}` needs a label; fill it with `RuleBook::with_labels`, or use a coordinator"
+        );
+        Self { line, why }
     }
 
     /// Returns the number of the wrong line, from 1.
@@ -83,7 +90,9 @@ struct WrittenRule {
     #[serde(default)]
     resend: Vec<Spanned<String>>,
     block_share: Option<Spanned<f64>>,
-    feedback: Option<Spanned<String>>,
+    feedback: Option<Spanned<toml::Value>>,
+    #[serde(default)]
+    key: Vec<WrittenKey>,
 }
 
 impl std::str::FromStr for RuleBook {
@@ -112,7 +121,8 @@ impl std::str::FromStr for RuleBook {
 
 impl RuleBook {
     fn read(&mut self, written: Spanned<WrittenRule>, lines: &Lines) -> Result<(), PolicyError> {
-        let line = lines.line(written.span().start);
+        let written_at = written.span().start;
+        let line = lines.line(written_at);
         let written = written.into_inner();
         let wrong = |line, why| PolicyError { line, why };
         let placed = |(at, why)| wrong(lines.line(at), why);
@@ -125,20 +135,7 @@ impl RuleBook {
             let pattern = Pattern::read(text.get_ref());
             patterns.push(pattern.map_err(|why| placed((text.span().start, why)))?);
         }
-        let account = match &written.account {
-            None => None,
-            Some(name) => {
-                let key = Key::custom(name.get_ref());
-                let why = |why| format!("account `{}`: {why}", name.get_ref());
-                Some(key.map_err(|wrong| placed((name.span().start, why(wrong))))?)
-            }
-        };
-        let mut declared = Vec::with_capacity(written.limits.len());
-        for text in &written.limits {
-            let limit: Result<DeclaredLimit, _> = text.get_ref().parse();
-            declared.push(limit.map_err(|why| placed((text.span().start, why.to_string())))?);
-        }
-        let limits = DeclaredLimits::new(declared).map_err(|why| wrong(line, why.to_string()))?;
+        let limits = rule_key::limits(&written.limits, written_at).map_err(placed)?;
         if let Some(learn) = &written.learn
             && !learn.get_ref()
             && limits.is_empty()
@@ -159,13 +156,22 @@ impl RuleBook {
             }
             share => share.as_ref().map(|share| *share.get_ref()),
         };
-        let holds_account = match &written.feedback {
-            Some(text) if text.get_ref() != "account" || account.is_none() => {
-                let why = "`feedback` is \"account\", in a rule that has an `account`".to_owned();
-                return Err(placed((text.span().start, why)));
-            }
-            feedback => feedback.is_some(),
-        };
+        let learn = written.learn.as_ref().is_none_or(|learn| *learn.get_ref());
+        let account = written.account.as_ref();
+        let account = account.map(|name| rule_key::template(name, "account"));
+        let account = account.transpose().map_err(placed)?.map(|name| RuleKey {
+            name,
+            class: None,
+            is_held: false,
+            follows: Arc::default(),
+        });
+        let has_account = account.is_some();
+        let mut keys = Vec::from_iter(account);
+        keys.extend(rule_key::read(&written.key, learn).map_err(placed)?);
+        if let Some(feedback) = &written.feedback {
+            rule_key::mark_held(feedback.get_ref(), has_account, &mut keys)
+                .map_err(|why| placed((feedback.span().start, why)))?;
+        }
         let answers = written.answer.into_iter().map(|written| {
             let line = lines.line(written.span().start);
             answer::read(written, line).map_err(placed)
@@ -176,10 +182,11 @@ impl RuleBook {
         let rule = Rule {
             line,
             patterns: r#match.iter().map(|text| text.get_ref().clone()).collect(),
-            account,
+            keys,
+            has_account,
             limits,
             costs: costs.map_err(placed)?.unwrap_or_default(),
-            learn: written.learn.is_none_or(Spanned::into_inner),
+            learn,
             spacing: written
                 .spacing
                 .as_ref()
@@ -189,11 +196,11 @@ impl RuleBook {
             share: share.map_err(placed)?.unwrap_or_default(),
             answers: answers.collect::<Result<_, _>>()?,
             resend,
-            holds_account,
             block_share,
             own: Arc::default(),
-            of_account: None,
-        };
+        }
+        .with_key_rules();
+        self.note_keys(&rule).map_err(|why| wrong(line, why))?;
         let spans: Vec<usize> = r#match.iter().map(|text| text.span().start).collect();
         self.add(rule, patterns).map_err(|(at, known)| {
             let line = lines.line(spans.get(at).copied().unwrap_or_default());

@@ -82,14 +82,130 @@ fn an_account_has_the_limits_of_its_rule() {
     let url = Url::parse("https://api.example.com/").unwrap();
     let ruling = book.of_url(&url, &Key::of_url(&url).unwrap()).unwrap();
     assert_eq!(ruling.own().limits, None);
-    let (account, rule) = ruling.account().unwrap();
-    let limits = rule.limits.as_ref().unwrap();
-    assert_eq!(account.as_str(), "custom/example");
-    assert_eq!(limits.windows().len(), 2);
+    let account = ruling.rule.account().unwrap();
+    assert_eq!(account.to_string(), "custom/example: 10/s; 1000/day@UTC");
+}
+
+const KEYS: &str = r#"
+[[rule]]
+match = ["*.example.com"]
+account = "example/{token_name}"
+limits = ["10/s"]
+feedback = ["account", "consumer/{client}"]
+
+[[rule.key]]
+name = "consumer/{client}"
+limits = ["3/s"]
+
+[[rule.key]]
+name = "{site}/writes"
+class = "write"
+limits = ["1/s"]
+"#;
+
+/// Returns the keys that the rules add to a request, and whether a refusal holds them.
+fn added(book: &RuleBook, method: Method, labels: &[(&str, &str)]) -> Vec<(String, bool)> {
+    let url = Url::parse("https://a.example.com/x").unwrap();
+    let key = Key::of_url(&url).unwrap();
+    let value = |name: &str| {
+        let found = labels.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| *value)
+    };
+    let caller = Caller {
+        url: Some(&url),
+        key: &key,
+        method: &method,
+        labels: &value,
+    };
+    let ruling = book.of_url(&url, &key).unwrap();
+    let keys = ruling.keys(&caller);
+    keys.map(|(key, of_rule)| (key.to_string(), of_rule.is_held))
+        .collect()
+}
+
+#[test]
+fn a_rule_adds_keys_by_worker_label_host_and_method() {
+    let book: RuleBook = KEYS.parse().unwrap();
+    let labels = [("client", "w1"), ("token_name", "ci")];
+    let account = ("custom/example/ci".to_owned(), true);
+    let consumer = ("custom/consumer/w1".to_owned(), true);
+    let writes = ("custom/example.com/writes".to_owned(), false);
+    assert_eq!(
+        added(&book, Method::HEAD, &labels),
+        [account.clone(), consumer.clone()]
+    );
+    let all = [account, consumer, writes];
+    assert_eq!(added(&book, Method::POST, &labels), all);
+    assert_eq!(book.missing_label(), Some((2, "token_name")));
+    let filled = book.with_labels(labels).unwrap();
+    assert_eq!(filled.missing_label(), None);
+    assert_eq!(added(&filled, Method::POST, &[]), all);
+    for (name, value) in [("host", "a"), ("A", "a"), ("a", ""), ("a", "b\n")] {
+        let wrong = filled.clone().with_labels([(name, value)]).unwrap_err();
+        assert_eq!(wrong.to_string().lines().count(), 1, "{wrong}");
+    }
+}
+
+#[test]
+fn two_rules_with_one_key_agree_on_its_limits() {
+    let rule = |host: &str, limit: &str| {
+        format!("[[rule]]\nmatch = [\"{host}\"]\naccount = \"a\"\nlimits = [\"{limit}\"]\n")
+    };
+    let equal = rule("a.example", "1/s") + &rule("b.example", "1/s");
+    assert!(equal.parse::<RuleBook>().is_ok());
+    let other = rule("a.example", "1/s") + &rule("b.example", "2/s");
+    let wrong = other.parse::<RuleBook>().unwrap_err();
+    assert_eq!(wrong.line(), 5);
+    assert!(wrong.why().contains("the rule of line 1"), "{wrong}");
 }
 
 #[test]
 fn a_wrong_file_is_one_line_with_its_place() {
+    let key = "[[rule]]\nmatch = [\"a.example\"]\n";
+    let of_key = |text: &str| format!("{key}[[rule.key]]\n{text}");
+    let many = "[[rule.key]]\nname = \"{a}\"\nlimits = [\"1/s\"]\n";
+    let many = |count: usize| {
+        let keys = (0..count).map(|i| many.replace("{a}", &format!("k{i}")));
+        key.to_owned() + &keys.collect::<String>()
+    };
+    assert!(many(3).parse::<RuleBook>().is_ok());
+    for (text, line, part) in [
+        (of_key("limits = [\"1/s\"]"), 3, "name"),
+        (of_key("name = \"a\"\nlimits = []"), 5, "`limits` is empty"),
+        (
+            of_key("name = \"{A}\"\nlimits = [\"1/s\"]"),
+            4,
+            "`A` is no label",
+        ),
+        (
+            of_key("name = \"a\"\nlimits = [\"1/s\"]\nclass = \"GET\""),
+            6,
+            "unknown class",
+        ),
+        (many(4), 13, "more than 3 keys"),
+        (many(2).replace("k1", "k0"), 7, "two keys `k0`"),
+        (
+            format!("{key}feedback = \"account\""),
+            3,
+            "feedback `account` is no key",
+        ),
+        (
+            format!("{key}account = \"a\"\nfeedback = [\"b\"]"),
+            4,
+            "name \"account\"",
+        ),
+        (
+            format!("{key}account = \"{{x\""),
+            3,
+            "a brace is not closed",
+        ),
+    ] {
+        let wrong = text.parse::<RuleBook>().unwrap_err();
+        assert_eq!(wrong.line(), line, "{text}: {wrong}");
+        assert!(wrong.why().contains(part), "{text}: {wrong}");
+        assert_eq!(wrong.to_string().lines().count(), 1);
+    }
+
     for (text, line, part) in [
         ("[[rule]]\nmatch = []", 1, "`match` is empty"),
         ("[[rule]]\nlimits = [\"1/s\"]", 1, "match"),

@@ -336,7 +336,7 @@ impl Call<'_> {
                 interval,
                 slots,
                 resource: wanted.resource.filter(|_| slots == 1),
-                rule: wanted.rule.clone(),
+                ruled: wanted.ruled.clone(),
                 session: None,
             };
             inner.permits.put(number, out);

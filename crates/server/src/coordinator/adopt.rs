@@ -68,7 +68,7 @@ impl Coordinator {
             interval: Duration::ZERO,
             slots: 1,
             resource: None,
-            rule: None,
+            ruled: None,
             session: None,
         };
         if self.0.permits.put_adopted(name.number, out) && left.is_some() {

@@ -211,7 +211,7 @@ impl Coordinator {
                 interval: Duration::ZERO,
                 slots: 1,
                 resource: None,
-                rule: None,
+                ruled: None,
                 session: None,
             };
             self.0.permits.put(number, out);

@@ -18,6 +18,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use politely::core::gate::LeaseId;
 use politely::core::key::Key;
+use politely::policy::RULE_KEYS_MAX;
 use politely_api::wire::ALSO_MAX;
 
 /// The characters that are escaped in a key: a name must fit into the path of a URL, and must not
@@ -31,8 +32,10 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 const TEXT_LEN: usize = MAC_LEN / 3 * 4;
 /// The room for the text of a name without leases.
 const TEXT_CAPACITY: usize = 40;
-/// The longest name: nine keys of 520 bytes, all of which may be escaped.
-const LEN_MAX: usize = 16 << 10;
+/// The most keys of a permit: its own, those of `also`, and those of its rule.
+pub(crate) const KEYS_MAX: usize = 1 + ALSO_MAX + RULE_KEYS_MAX;
+/// The longest name: as many keys of 520 bytes, all of which may be escaped.
+const LEN_MAX: usize = 24 << 10;
 
 /// The length of a signature, in bytes.
 pub(crate) const MAC_LEN: usize = 12;
@@ -129,7 +132,7 @@ impl FromStr for Name {
         let leases: Result<Vec<_>, _> = leases
             .into_iter()
             .flat_map(|leases| leases.split(','))
-            .take(ALSO_MAX + 2)
+            .take(KEYS_MAX + 1)
             .map(lease)
             .collect();
         let (number, mac) = match number.split_once('-') {
@@ -146,7 +149,7 @@ impl FromStr for Name {
             mac,
             leases: leases?,
         };
-        if name.leases.len() > ALSO_MAX + 1 {
+        if name.leases.len() > KEYS_MAX {
             return Err(NoName);
         }
         Ok(name)
@@ -220,14 +223,14 @@ mod tests {
             number: Number(u64::MAX),
             slots: u16::MAX,
             mac: Some([255; MAC_LEN]),
-            leases: vec![(key, LeaseId(u64::MAX)); ALSO_MAX + 1],
+            leases: vec![(key, LeaseId(u64::MAX)); KEYS_MAX],
         };
         assert_eq!(longest.to_string().parse(), Ok(longest));
     }
 
     #[test]
     fn what_is_no_name_is_refused() {
-        let ten = format!("1.{}", ["1.a.example"; ALSO_MAX + 2].join(","));
+        let too_many = format!("1.{}", ["1.a.example"; KEYS_MAX + 1].join(","));
         let long = format!("1.1.custom%2F{}", "a".repeat(LEN_MAX));
         for text in [
             "",
@@ -246,7 +249,7 @@ mod tests {
             "1x",
             "1x99999",
             "x2",
-            &ten,
+            &too_many,
             &long,
         ] {
             assert_eq!(text.parse::<Name>(), Err(NoName), "{text}");

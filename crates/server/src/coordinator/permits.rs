@@ -14,11 +14,11 @@ use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::lock::SessionId;
 use politely::core::signal::Resource;
-use politely::policy::Rule;
 use politely::{Permit, Slot};
 
 use super::answers::{Answered, Answers};
 use super::names::{Name, Number};
+use super::rules::Ruled;
 use super::signer::Signer;
 use crate::watch::Worker;
 
@@ -47,7 +47,7 @@ pub(crate) struct Out {
     /// The URL that its item named. `None` for several slots, and after a restart.
     pub(crate) resource: Option<Resource>,
     /// The rule of the policy that it was granted under. `None` after a restart.
-    pub(crate) rule: Option<Arc<Rule>>,
+    pub(crate) ruled: Option<Arc<Ruled>>,
     /// The session that the permit ends with.
     pub(crate) session: Option<SessionId>,
 }

@@ -18,6 +18,7 @@ use super::answers::Answered;
 use super::keep::Aftermath;
 use super::names::{Name, NoName, Number};
 use super::permits::Entry;
+use super::rules::Ruled;
 use super::{Coordinator, Inner};
 use crate::watch::{BLOCK_SHARE, Worker};
 
@@ -42,12 +43,16 @@ impl Coordinator {
         }
     }
 
-    /// Holds the account of a request whose answer affects it, and returns the account.
-    fn hold_account(&self, rule: Option<&Rule>, report: &Report) -> Option<Key> {
-        let (account, length) = rule?.account_hold(report)?;
-        // The account of a granted request is known, so there is room for it.
-        let _ = self.0.limiter.hold(account, length, HoldReason::RetryAfter);
-        Some(account.clone())
+    /// Holds the keys that a refusal affects by the rule of its request, and returns them.
+    fn hold_others<'a>(&self, ruled: Option<&'a Ruled>, report: &Report) -> &'a [Key] {
+        let (Some(ruled), Some(length)) = (ruled, Rule::hold_of(report)) else {
+            return &[];
+        };
+        for key in &ruled.held {
+            // The keys of a granted request are known, so there is room for them.
+            let _ = self.0.limiter.hold(key, length, HoldReason::RetryAfter);
+        }
+        &ruled.held
     }
 
     /// Records a report for operators: numbers, the audit and events.
@@ -129,8 +134,9 @@ impl Coordinator {
             aftermath.gone.push(number.0);
             return Ok(answer);
         }
-        let rule = out.rule.clone();
-        let (mut report, of_rule) = self.classify(told, rule.as_deref())?;
+        let ruled = out.ruled.clone();
+        let rule = ruled.as_ref().map(|ruled| &*ruled.rule);
+        let (mut report, of_rule) = self.classify(told, rule)?;
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
         let attempt = attempt(told)?;
@@ -149,12 +155,9 @@ impl Coordinator {
         if let Some(answer) = of_rule {
             hold_until = hold_until.max(self.follow_answer(&key, &report, answer));
         }
-        aftermath
-            .held
-            .extend(self.hold_account(rule.as_deref(), &report));
-        let resends = rule
-            .as_ref()
-            .is_some_and(|rule| rule.resends(&attempt.method));
+        let held = self.hold_others(ruled.as_deref(), &report);
+        aftermath.held.extend(held.iter().cloned());
+        let resends = rule.is_some_and(|rule| rule.resends(&attempt.method));
         let next = self.next(&attempt, &report, &key, now, directions.url_fault, resends);
         let answered = Answered {
             next,
@@ -171,7 +174,7 @@ impl Coordinator {
             aftermath.gone.push(number.0);
         }
         drop(shard);
-        let block_share = rule.as_ref().and_then(|rule| rule.block_share);
+        let block_share = rule.and_then(|rule| rule.block_share);
         self.record(now, worker, &key, &report, &directions, block_share);
         let is_held = of_rule.is_some_and(|answer| answer.hold.is_some());
         if report.signal != Signal::Ok && directions.hold_until > now || directions.event || is_held

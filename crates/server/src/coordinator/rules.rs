@@ -10,12 +10,17 @@ use http::Method;
 use parking_lot::{Mutex, RwLock};
 use politely::Arrival;
 use politely::core::key::Key;
-use politely::policy::{FairQueue, POLICY_MAX, PolicyError, Rule, RuleBook, Ruling};
-use politely_api::wire::EventKind;
+use politely::policy::{
+    CLIENT, Caller, FairQueue, POLICY_MAX, PolicyError, Rule, RuleBook, RuleKey, Ruling,
+    is_label_value, may_bring,
+};
+use politely_api::wire::{self, EventKind, Item};
 use smallvec::SmallVec;
 use url::Url;
 
 use super::Coordinator;
+use super::names::KEYS_MAX;
+use super::report::error;
 
 /// The rules in force and their file.
 #[derive(Default)]
@@ -159,52 +164,94 @@ impl Coordinator {
         count
     }
 
-    /// Lets each key follow its rule, and adds the keys of accounts. Returns the rule of the first
-    /// key. `url` is the URL of the request, if it names one.
+    /// Lets each key of an item follow its rule, and adds the keys that the rules name. `url` is
+    /// the URL of the request, if it names one.
+    ///
+    /// # Errors
+    /// A label is missing, or there are too many keys.
     pub(super) fn apply_rules(
         &self,
+        asked: &Item,
+        client: &str,
         url: Option<&Url>,
         keys: &mut SmallVec<[Key; 1]>,
-    ) -> Option<Arc<Rule>> {
+    ) -> Result<Option<Arc<Ruled>>, wire::Error> {
         if !self.0.rules.were_any.load(Ordering::Relaxed) {
-            return None;
+            return Ok(None);
         }
         let policy = Arc::clone(&self.0.rules.now.read());
-        let mut accounts: SmallVec<[Key; 1]> = SmallVec::new();
+        let method = method_of(asked.method.as_deref());
+        let method = method.ok_or_else(|| error("method", "is not a method"))?;
+        let labels = |name: &str| match name {
+            CLIENT => Some(client),
+            name => asked.labels.get(name).map(String::as_str),
+        };
         let mut first = None;
+        let mut added: SmallVec<[Key; 2]> = SmallVec::new();
+        let mut own: SmallVec<[Option<Ruling<'_>>; 2]> = SmallVec::new();
         for (i, key) in keys.iter().enumerate() {
-            let ruling = match url.filter(|_| i == 0) {
+            let url = url.filter(|_| i == 0);
+            let ruling = match url {
                 Some(url) => policy.book.of_url(url, key),
                 None => policy.book.of_key(key),
             };
-            // If there is no room for the key, the request for a permit fails with that error.
-            let _ = self.0.limiter.follow_rule(key, ruling.map(Ruling::own));
-            if let Some((account, rule)) = ruling.and_then(Ruling::account) {
-                let _ = self.0.limiter.follow_rule(account, Some(rule));
-                if !keys.contains(account) && !accounts.contains(account) {
-                    accounts.push(account.clone());
-                }
+            own.push(ruling);
+            let Some(ruling) = ruling else { continue };
+            let caller = Caller {
+                url,
+                key,
+                method: &method,
+                labels: &labels,
+            };
+            if let Some((name, label)) = ruling.missing_label(&caller) {
+                let line = ruling.rule.line;
+                let detail = format!(
+                    "the rule of line {line} of the policy counts under {name}; send the label \
+                     \"{label}\""
+                );
+                return Err(error("labels", &detail));
+            }
+            let mut ruled = Ruled::of(ruling.rule);
+            for (key, of_rule) in ruling.keys(&caller) {
+                // If there is no room for the key, the request for a permit fails with that error.
+                let _ = self.0.limiter.follow_rule(&key, Some(of_rule.follows()));
+                ruled.note(&key, of_rule);
+                added.push(key);
             }
             if i == 0 {
-                first = ruling.map(|ruling| Arc::clone(ruling.rule));
+                first = Some(ruled);
             }
         }
-        keys.extend(accounts);
-        first
+        for (key, ruling) in keys.iter().zip(own) {
+            if !added.contains(key) {
+                let _ = self.0.limiter.follow_rule(key, ruling.map(Ruling::own));
+            }
+        }
+        for key in added {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        if keys.len() > KEYS_MAX {
+            let detail = format!("with the keys of the policy there are more than {KEYS_MAX} keys");
+            return Err(error("also", &detail));
+        }
+        Ok(first.map(Arc::new))
     }
 
     /// Returns the place of a request in the queue of its rule's shares.
     pub(super) fn enter_share(
         &self,
-        rule: &Rule,
+        ruled: &Ruled,
         keys: &[Key],
         consumer: &str,
         cost: u16,
     ) -> Option<Share> {
+        let rule = &ruled.rule;
         if rule.share.is_empty() {
             return None;
         }
-        let key = rule.account.as_ref().or_else(|| keys.first())?.clone();
+        let key = ruled.account.as_ref().or_else(|| keys.first())?.clone();
         let (group, weight) = rule.share.group_of(consumer);
         let mut fair = self.0.rules.fair.lock();
         if fair.len() >= FAIR_MAX && !fair.contains_key(&key) {
@@ -235,6 +282,58 @@ impl Coordinator {
             queue.give_back(&share.group, share.weight, share.cost);
         }
     }
+}
+
+/// The rule of a request, and the keys that it added.
+pub(crate) struct Ruled {
+    pub(crate) rule: Arc<Rule>,
+    /// The key of the account, if the rule has one.
+    account: Option<Key>,
+    /// The keys that a refusal holds beside the first.
+    pub(crate) held: Vec<Key>,
+}
+
+impl Ruled {
+    fn of(rule: &Arc<Rule>) -> Self {
+        Self {
+            rule: Arc::clone(rule),
+            account: None,
+            held: Vec::new(),
+        }
+    }
+
+    /// Notes a key that the rule added.
+    fn note(&mut self, key: &Key, of_rule: &RuleKey) {
+        if (self.rule.account()).is_some_and(|account| std::ptr::eq(account, of_rule)) {
+            self.account = Some(key.clone());
+        }
+        if of_rule.is_held {
+            self.held.push(key.clone());
+        }
+    }
+}
+
+/// Checks the labels of an item.
+pub(super) fn check_labels(asked: &Item) -> Result<(), wire::Error> {
+    if asked.labels.len() > wire::LABELS_MAX {
+        return Err(error("labels", "at most 8 labels"));
+    }
+    for (name, value) in &asked.labels {
+        if !may_bring(name) {
+            let shown: String = name.chars().take(40).collect();
+            let detail = format!(
+                "\"{}\" is no label; use 1 to 32 lowercase letters, digits and `_`, but not `host`, \
+                 `site` or `client`",
+                shown.escape_debug()
+            );
+            return Err(error("labels", &detail));
+        }
+        if !is_label_value(value) {
+            let rule = "must have 1 to 128 characters and no control characters";
+            return Err(error(&format!("labels.{name}"), rule));
+        }
+    }
+    Ok(())
 }
 
 /// The most keys whose shares are counted. Beyond it, all of them begin anew.

@@ -19,7 +19,7 @@ use super::Coordinator;
 use super::names::Number;
 use super::permits::Entry;
 use super::report::error;
-use super::rules::{Share, method_of};
+use super::rules::{Ruled, Share, check_labels, method_of};
 use super::wishes::{Claim, Known, Wishes};
 use crate::watch::Worker;
 
@@ -28,8 +28,8 @@ const PRIORITY_STEP: Duration = Duration::from_secs(10);
 /// The most time before a start for which a killed coordinator may have forgotten requests.
 const UNKNOWN_BEFORE: Duration = Duration::from_secs(2);
 
-/// The keys of an item, and the rule of the policy for the first one.
-type KeysAndRule = (SmallVec<[Key; 1]>, Option<Arc<Rule>>);
+/// The keys that an item names, and its URL.
+type NamedKeys = (SmallVec<[Key; 1]>, Option<Url>);
 
 /// One valid item of an acquire request.
 pub(super) struct Wanted<'a> {
@@ -37,7 +37,7 @@ pub(super) struct Wanted<'a> {
     pub(super) keys: SmallVec<[Key; 1]>,
     pub(super) ask: AcquireRequest,
     /// The rule of the policy for its first key.
-    pub(super) rule: Option<Arc<Rule>>,
+    pub(super) ruled: Option<Arc<Ruled>>,
     /// Its place among the groups of its rule, if the rule has shares and this call made the place.
     pub(super) share: Option<Share>,
     /// The URL that the item names.
@@ -73,8 +73,12 @@ impl Coordinator {
         asked: &Item,
         wait: Duration,
     ) -> Result<Wanted<'_>, Quick> {
-        let (keys, rule) = self.keys_of(asked)?;
-        let (cost, units) = costs(asked, rule.as_deref())?;
+        let (mut keys, url) = self.named_keys(asked)?;
+        check_labels(asked)?;
+        let named = keys.len();
+        let ruled = self.apply_rules(asked, worker.client(), url.as_ref(), &mut keys)?;
+        let rule = ruled.as_ref().map(|ruled| &*ruled.rule);
+        let (cost, units) = costs(asked, rule)?;
         check(
             asked.slots >= 1 && asked.slots <= wire::SLOTS_MAX,
             "slots",
@@ -113,13 +117,13 @@ impl Coordinator {
         let mut share = None;
         let mut placed = || {
             let earlier = PRIORITY_STEP * u32::from(asked.priority);
-            let rule = rule.as_deref();
-            share = rule.and_then(|rule| self.enter_share(rule, &keys, worker.client(), cost));
+            let ruled = ruled.as_deref();
+            share = ruled.and_then(|ruled| self.enter_share(ruled, &keys, worker.client(), cost));
             let arrival = share.as_ref().map(|share| share.arrival);
             let arrival = arrival.unwrap_or_else(|| self.0.limiter.arrival());
             arrival.earlier(earlier)
         };
-        let has_share = rule.as_ref().is_some_and(|rule| !rule.share.is_empty());
+        let has_share = rule.is_some_and(|rule| !rule.share.is_empty());
         let (claim, arrival) = match &asked.id {
             None => (None, (asked.priority > 0 || has_share).then(placed)),
             Some(id) => {
@@ -129,7 +133,7 @@ impl Coordinator {
                     "must be 1 to 128 characters long",
                 )?;
                 let wish = Wishes::hash(worker.name(), id);
-                let print = fingerprint(asked, &keys);
+                let print = fingerprint(asked, &keys[..named]);
                 match self.0.wishes.ask(wish, print, self.now(), &mut placed) {
                     Known::Wanted(claim, arrival) => (Some(claim), Some(arrival)),
                     Known::AskedTwice => return Err(Quick::AskedTwice),
@@ -157,7 +161,7 @@ impl Coordinator {
                 horizon: ahead,
                 ..ask
             },
-            rule,
+            ruled,
             share,
             resource: asked.url.as_deref().map(Resource::of),
             arrival,
@@ -192,7 +196,7 @@ impl Coordinator {
     /// Returns the permit that an earlier answer granted for `asked`.
     pub(super) fn granted_before(&self, worker: &Worker, asked: &Item) -> Option<Number> {
         let id = asked.id.as_ref()?;
-        let (keys, _) = self.keys_of(asked).ok()?;
+        let (keys, _) = self.named_keys(asked).ok()?;
         let print = fingerprint(asked, &keys);
         let number = self
             .0
@@ -210,8 +214,8 @@ impl Coordinator {
         (asked.key.clone()).or_else(|| asked.url.as_ref().and_then(of_url))
     }
 
-    /// Returns the keys of an item, and the rule of the policy for the first one.
-    fn keys_of(&self, asked: &Item) -> Result<KeysAndRule, Quick> {
+    /// Returns the keys that an item names, and its URL.
+    fn named_keys(&self, asked: &Item) -> Result<NamedKeys, Quick> {
         let mut named = None;
         let first = match (&asked.url, &asked.key) {
             (Some(url), None) => {
@@ -229,8 +233,7 @@ impl Coordinator {
         for also in &asked.also {
             keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
         }
-        let rule = self.apply_rules(named.as_ref(), &mut keys);
-        Ok((keys, rule))
+        Ok((keys, named))
     }
 }
 
@@ -244,18 +247,21 @@ pub(super) enum Quick {
     TooManyKeys(usize),
 }
 
-/// Hashes what an id stands for: the item's keys, cost, bytes and slots. The result is never 0.
+/// Hashes what an id stands for: the keys that the item names, its labels, cost, bytes and slots.
+/// The keys of the policy do not count, because the policy may change. The result is never 0.
 fn fingerprint(asked: &Item, keys: &[Key]) -> u64 {
     let hasher = foldhash::quality::FixedState::default();
     let names: SmallVec<[&str; 2]> = keys.iter().map(Key::as_str).collect();
     let units: SmallVec<[(&str, u64); 1]> = asked.cost.units().collect();
     let cost = (asked.cost.requests(), &units[..]);
-    (hasher.hash_one((&names[..], cost, asked.slots, asked.bytes))).max(1)
+    let item = (&names[..], &asked.labels, cost, asked.slots, asked.bytes);
+    hasher.hash_one(item).max(1)
 }
 
 fn other_item(id: &str) -> wire::Error {
     let detail = format!(
-        "\"{id}\" was asked for another key, cost, bytes or slot count; use a new id for this item"
+        "\"{id}\" was asked for another key, label, cost, bytes or slot count; use a new id for \
+         this item"
     );
     error("id", &detail)
 }

@@ -102,6 +102,60 @@ async fn what_is_wrong_is_named() {
     served.end().await;
 }
 
+/// Each wrong amount is an error that names its place. It settles nothing, and the right report
+/// that follows is settled once.
+#[tokio::test(flavor = "multi_thread")]
+async fn amounts_that_are_none_settle_nothing() {
+    let served = serve(Settings::default(), None).await;
+    let key = "/api/v1/keys/custom%2Fllm";
+    let limits = r#"{"rate":1000,"limits":["1000 tokens/h"]}"#;
+    assert_eq!(served.call(Method::PATCH, key, limits).await.0, 200);
+    let asked = r#"{"client":"w","items":[{"key":"custom/llm","cost":{"tokens":600}}]}"#;
+    let granted = served.post("acquire", asked).await;
+    let permit = granted["items"][0]["permit"].as_str().unwrap();
+    let report = |used: &str| {
+        format!(r#"{{"client":"w","items":[{{"permit":"{permit}","status":200,"used":{used}}}]}}"#)
+    };
+    for used in [
+        r#"{"tokens":-1}"#,
+        r#"{"tokens":1.5}"#,
+        r#"{"tokens":1e300}"#,
+        r#"{"tokens":"NaN"}"#,
+        r#"{"tokens":null}"#,
+        r#"{"tokens":NaN}"#,
+        r#"{"tokens":9007199254740993}"#,
+        r#"{"Tokens":1}"#,
+        r#"{"a":1,"b":1,"c":1,"d":1}"#,
+        "7",
+    ] {
+        let (status, said) = served
+            .call(Method::POST, "/api/v1/report", &report(used))
+            .await;
+        let error = match status.as_u16() {
+            200 => &said["items"][0]["error"],
+            400 | 422 => &said,
+            other => panic!("{used}: {other} {said}"),
+        };
+        let detail = error["detail"].as_str().unwrap();
+        assert_eq!(detail.lines().count(), 1, "{used}: {said}");
+        let is_named = error["field"]
+            .as_str()
+            .is_some_and(|field| field.contains("used"));
+        assert!(is_named || status == 400, "{used}: {said}");
+        assert_eq!(
+            served.get(key).await["budgets"][0]["remaining"],
+            400,
+            "{used}"
+        );
+    }
+    for (used, is_late) in [(r#"{"tokens":340}"#, false), (r#"{"tokens":1}"#, true)] {
+        let told = served.post("report", &report(used)).await;
+        assert_eq!(told["items"][0]["late"].as_bool().unwrap_or(false), is_late);
+        assert_eq!(served.get(key).await["budgets"][0]["remaining"], 660);
+    }
+    served.end().await;
+}
+
 /// Regression: a path that is not UTF-8 was answered in plain text, and the problem of a query did
 /// not name the field.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! The builder of a limiter whose permits come from a coordinator.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::limiter::{Builder, Limiter};
 pub struct CoordinatorBuilder {
     url: String,
     client: Option<String>,
+    labels: BTreeMap<String, String>,
     token: Option<String>,
     ca: Option<PathBuf>,
     clock: Option<Clock>,
@@ -48,10 +50,11 @@ pub enum CoordinatorError {
 }
 
 impl CoordinatorBuilder {
-    pub(crate) const fn new(url: String, clock: Option<Clock>) -> Self {
+    pub(crate) fn new(url: String, clock: Option<Clock>) -> Self {
         Self {
             url,
             client: None,
+            labels: BTreeMap::new(),
             token: None,
             ca: None,
             clock,
@@ -64,6 +67,17 @@ impl CoordinatorBuilder {
     #[must_use]
     pub fn client(mut self, name: impl Into<String>) -> Self {
         self.client = Some(name.into());
+        self
+    }
+
+    /// Sets the labels of this worker, at most 8: values for the names of keys in the coordinator's
+    /// policy, such as `github/{token_name}`. Default: none.
+    ///
+    /// A name has 1 to 32 lowercase letters, digits and `_`; a value has 1 to 128 characters. The
+    /// coordinator refuses requests with other labels.
+    #[must_use]
+    pub fn labels(mut self, labels: BTreeMap<String, String>) -> Self {
+        self.labels = labels;
         self
     }
 
@@ -116,7 +130,7 @@ impl CoordinatorBuilder {
                 client: http,
                 name: client.clone(),
             }),
-            session: Mutex::new(Session::new(client, seed)),
+            session: Mutex::new(Session::new(client, seed).labelled(self.labels)),
             clock: clock.clone(),
             wake: Notify::new(),
             ready: Notify::new(),

@@ -402,9 +402,10 @@ impl Attempts {
             // If there is no room for the key, it has no request to hold.
             let _ = self.limiter.hold(key, length, HoldReason::Operator);
         }
-        if let Some((account, length)) = ruled.account_hold(&report) {
-            // The account of a granted request is known, so there is room for it.
-            let _ = self.limiter.hold(account, length, HoldReason::RetryAfter);
+        let (others, length) = ruled.held(&report);
+        for other in others {
+            // The keys of a granted request are known, so there is room for them.
+            let _ = self.limiter.hold(other, length, HoldReason::RetryAfter);
         }
         let hold = directions.hold_until.since(self.limiter.now());
         if !hold.is_zero() {

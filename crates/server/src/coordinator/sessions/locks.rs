@@ -8,7 +8,7 @@ use politely::core::lock::SessionId;
 use politely::{Claimed, LockRequest};
 use politely_api::wire::{
     self, ClaimLock, EventKind, HOLDERS_MAX, KeyLocks, LockAnswer, LockHolder, LockMode,
-    LockReleased, ReleaseLock,
+    LockReleased, ReleaseLock, SESSION_LOCKS_MAX,
 };
 
 use tokio::sync::watch;
@@ -135,6 +135,12 @@ impl Coordinator {
         let mut all = self.0.sessions.all.lock();
         let ended = || SessionError::Ended(super::name(id));
         let session = all.get_mut(&id).ok_or_else(ended)?;
+        if session.keys.len() >= SESSION_LOCKS_MAX && !session.keys.contains(key) {
+            let detail = format!(
+                "the session has {SESSION_LOCKS_MAX} locks; release some, or open another session"
+            );
+            return Err(SessionError::Capped(detail));
+        }
         session.keys.insert(key.clone());
         Ok((session.ends.since(now), session.fixed.worker.clone()))
     }

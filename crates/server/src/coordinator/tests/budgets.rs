@@ -94,6 +94,65 @@ async fn tokens_are_settled() {
     assert!(error.detail.contains("1000 tokens/min"), "{}", error.detail);
 }
 
+/// Two workers fetch pages of 1 MB from four hosts of one account for a minute. Each answer takes
+/// 100 ms, and its bytes are reported at its end.
+#[tokio::test(start_paused = true)]
+async fn bytes_of_an_account_are_throttled_over_workers_and_hosts() {
+    const PAGE: u64 = 1_000_000;
+    let mut config = Config::fixed(1_000.0, 10.0);
+    config.limits.in_flight = 1_000;
+    let coordinator = coordinator(config);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let rules = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"a\"\n\
+                 limits = [\"50MB/10s\", \"4 concurrent\"]\n";
+    std::fs::write(&file, rules).unwrap();
+    coordinator.load_policy(&file).unwrap();
+    let ends = coordinator.now() + Duration::from_mins(1);
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..8 {
+        let coordinator = coordinator.clone();
+        tasks.spawn(async move {
+            let worker = coordinator.worker(["one", "two"][i % 2]);
+            let mut came = Vec::new();
+            while coordinator.now() < ends {
+                let asked = Item {
+                    url: Some(format!("https://h{}.example/", i % 4)),
+                    key: None,
+                    ..item("", "")
+                };
+                let wait = Duration::from_secs(20);
+                let Answer::Granted(grant) = coordinator.one(&worker, asked, wait).await else {
+                    continue;
+                };
+                let start_in = Duration::from_millis(grant.start_in_ms);
+                tokio::time::sleep(start_in + Duration::from_millis(100)).await;
+                came.push(coordinator.now());
+                let report = Told {
+                    bytes: PAGE,
+                    ..told(&grant)
+                };
+                coordinator.tell(&worker, &report);
+            }
+            came
+        });
+    }
+    let mut came = Vec::new();
+    while let Some(pages) = tasks.join_next().await {
+        came.extend(pages.unwrap());
+    }
+    came.sort_unstable();
+    // The four requests in flight may exceed the quantity.
+    let window = Duration::from_secs(10);
+    for first in &came {
+        let inside = came
+            .iter()
+            .filter(|at| *at >= first && at.since(*first) < window);
+        assert!(inside.count() as u64 * PAGE <= 54_000_000);
+    }
+    assert!(came.len() as u64 * PAGE >= 290_000_000, "{}", came.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rule_gives_an_account_its_limits() {
     let coordinator = coordinator(Config::crawler());

@@ -102,6 +102,158 @@ async fn a_refusal_holds_the_account_if_its_rule_says_so() {
     );
 }
 
+const KEYS: &str = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"a/{team}\"\n\
+    limits = [\"10/s\"]\nfeedback = [\"consumer/{client}\"]\n\
+    [[rule.key]]\nname = \"consumer/{client}\"\nlimits = [\"3/s\"]\n\
+    [[rule.key]]\nname = \"writes\"\nclass = \"write\"\nlimits = [\"1/s\"]\n";
+
+/// Returns an item for `host` with the label `team`.
+fn of_team(host: &str, method: &str) -> Item {
+    Item {
+        labels: [("team".to_owned(), "red".to_owned())].into(),
+        ..of_url(&format!("https://{host}.example/"), method)
+    }
+}
+
+/// Six workers ask for ten seconds, each as fast as it can.
+#[tokio::test(start_paused = true)]
+async fn each_worker_keeps_its_rate_and_all_keep_that_of_the_account() {
+    let mut config = Config::fixed(1_000.0, 10.0);
+    config.limits.in_flight = 1_000;
+    let (coordinator, _dir) = ruled(config, KEYS);
+    let ends = coordinator.now() + Duration::from_secs(10);
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..6 {
+        let coordinator = coordinator.clone();
+        tasks.spawn(async move {
+            let worker = coordinator.worker(&format!("w{i}"));
+            let mut starts = Vec::new();
+            while coordinator.now() < ends {
+                let asked = of_team(&format!("h{i}"), "");
+                let wait = Duration::from_secs(2);
+                let Answer::Granted(grant) = coordinator.one(&worker, asked, wait).await else {
+                    continue;
+                };
+                starts.push(coordinator.now() + Duration::from_millis(grant.start_in_ms));
+                coordinator.tell(&worker, &told(&grant));
+            }
+            starts
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(starts) = tasks.join_next().await {
+        let starts = starts.unwrap();
+        assert!(starts.len() > 10, "{}", starts.len());
+        let is_apart =
+            |pair: &[politely::core::Timestamp]| pair[3].since(pair[0]) >= Duration::from_secs(1);
+        assert!(starts.windows(4).all(is_apart), "{starts:?}");
+        all.extend(starts);
+    }
+    all.sort_unstable();
+    let is_apart =
+        |pair: &[politely::core::Timestamp]| pair[10].since(pair[0]) >= Duration::from_secs(1);
+    assert!(all.windows(11).all(is_apart));
+    assert!(all.len() > 95, "{}", all.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_of_methods_has_limits_of_its_own() {
+    let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), KEYS);
+    let worker = coordinator.worker("w");
+    let post = of_team("a", "POST");
+    coordinator.one(&worker, post, AT_ONCE).await.granted();
+    let post = of_team("b", "PUT");
+    let (_, reason, _) = coordinator.one(&worker, post, AT_ONCE).await.wait();
+    assert_eq!(reason, "budget");
+    let get = of_team("b", "GET");
+    coordinator.one(&worker, get, AT_ONCE).await.granted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_holds_the_keys_that_feedback_names() {
+    let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), KEYS);
+    let (one, two) = (coordinator.worker("one"), coordinator.worker("two"));
+    let grant = coordinator
+        .one(&one, of_team("a", ""), AT_ONCE)
+        .await
+        .granted();
+    coordinator.tell(&one, &refusal(&grant, "30"));
+    let (retry_in_ms, reason, _) = coordinator
+        .one(&one, of_team("b", ""), AT_ONCE)
+        .await
+        .wait();
+    assert!(
+        retry_in_ms >= 30_000 && reason.starts_with("hold"),
+        "{retry_in_ms} {reason}"
+    );
+    coordinator
+        .one(&two, of_team("b", ""), AT_ONCE)
+        .await
+        .granted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_labels_are_errors_of_their_item() {
+    let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), KEYS);
+    let worker = coordinator.worker("w");
+    let labels = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let many: Vec<String> = (0..9).map(|i| format!("l{i}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|name| (&**name, "x")).collect();
+    for (pairs, field, part) in [
+        (&[][..], "labels", "send the label \"team\""),
+        (&[("client", "x")], "labels", "\"client\" is no label"),
+        (&[("Team", "x")], "labels", "\"Team\" is no label"),
+        (&[("team", "")], "labels.team", "1 to 128"),
+        (&[("team", "a\nb")], "labels.team", "control"),
+        (&many, "labels", "at most 8"),
+    ] {
+        let asked = Item {
+            labels: labels(pairs),
+            ..of_team("a", "")
+        };
+        let Answer::Error { error, .. } = coordinator.one(&worker, asked, AT_ONCE).await else {
+            panic!("{pairs:?} is granted")
+        };
+        assert_eq!(error.field, field, "{error:?}");
+        assert!(error.detail.contains(part), "{error:?}");
+    }
+}
+
+/// An item that also names the account by itself, and a policy that is removed while an item waits.
+#[tokio::test(start_paused = true)]
+async fn the_account_keeps_its_limits_and_waiting_items_outlive_their_policy() {
+    let rules = "[[rule]]\nmatch = [\"a.example\"]\naccount = \"a\"\nlimits = [\"1/h\"]\n";
+    let (coordinator, dir) = ruled(Config::fixed(100.0, 10.0), rules);
+    let worker = coordinator.worker("w");
+    let asked = |id: &str| Item {
+        id: Some(id.to_owned()),
+        also: vec!["custom/a".to_owned()],
+        ..of_url("https://a.example/", "")
+    };
+    coordinator
+        .one(&worker, asked("1"), AT_ONCE)
+        .await
+        .granted();
+    let (_, reason, _) = coordinator.one(&worker, asked("2"), AT_ONCE).await.wait();
+    assert_eq!(reason, "budget");
+    let file = dir.path().join("rules.toml");
+    std::fs::write(&file, "[[rule]\n").unwrap();
+    assert!(coordinator.load_policy(&file).is_err());
+    let (_, reason, _) = coordinator.one(&worker, asked("2"), AT_ONCE).await.wait();
+    assert_eq!(reason, "budget", "a file that is no policy changes nothing");
+    std::fs::write(&file, "").unwrap();
+    coordinator.load_policy(&file).unwrap();
+    coordinator
+        .one(&worker, asked("2"), AT_ONCE)
+        .await
+        .granted();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_post_is_sent_again_only_if_its_rule_says_so() {
     let rules = "[[rule]]\nmatch = [\"a.example\"]\nresend = [\"POST\"]\n";

@@ -112,7 +112,10 @@ impl Session {
     fn exchange(&mut self, kind: Kind, now: Timestamp) -> (Call, Vec<u64>, Kind) {
         let delays = &self.delays;
         let delay = |key: &Key| delays.of(key, now);
-        let (requests, acquire) = self.lines.take(ITEMS, &self.prefix, delay);
+        let (requests, mut acquire) = self.lines.take(ITEMS, &self.prefix, delay);
+        for item in &mut acquire {
+            item.labels.clone_from(&self.labels);
+        }
         let count = self.reports.len().min(ITEMS / 4);
         let reports: Vec<(Key, Told)> = match kind {
             Kind::Quick => self.reports.drain(..count).collect(),

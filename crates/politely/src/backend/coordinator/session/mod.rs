@@ -51,6 +51,8 @@ pub(super) type Delivery = (ReplySender, Result<Granted, AcquireError>);
 
 pub(super) struct Session {
     client: String,
+    /// The labels of each item.
+    labels: BTreeMap<String, String>,
     /// The prefix of idempotency keys. It differs from that of an earlier process of the same name.
     prefix: String,
     rng: Rng,
@@ -131,6 +133,7 @@ impl Session {
     pub(super) fn new(client: String, seed: u64) -> Self {
         Self {
             client,
+            labels: BTreeMap::new(),
             prefix: format!("{seed:x}-"),
             rng: Rng::new(seed),
             lines: Lines::default(),
@@ -155,6 +158,12 @@ impl Session {
             has_rejected: false,
             closed: false,
         }
+    }
+
+    /// Sends `labels` with each item.
+    pub(super) fn labelled(mut self, labels: BTreeMap<String, String>) -> Self {
+        self.labels = labels;
+        self
     }
 
     /// Adds a caller to the queue of `keys`.
