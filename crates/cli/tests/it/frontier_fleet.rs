@@ -187,14 +187,23 @@ impl Crawl {
         serde_json::from_slice(&answer.body).ok()
     }
 
-    /// Waits until all pages are finished.
+    /// Waits until all pages are finished. Each step forward may take [`PATIENCE`], since the time
+    /// of the whole wait grows with the number of kills.
     fn wait_for_the_end(&self) {
-        self.wait(|| {
-            let are_found =
-                self.next_page.load(Ordering::Relaxed) >= self.pages_max.load(Ordering::Relaxed);
-            let counts = self.counts();
-            are_found && counts.is_some_and(|counts| counts["pages"] == counts["finished"])
-        });
+        let (mut finished, mut is_finished) = (None, false);
+        while !is_finished {
+            self.wait(|| {
+                let Some(counts) = self.counts() else {
+                    return false;
+                };
+                let are_found = self.next_page.load(Ordering::Relaxed)
+                    >= self.pages_max.load(Ordering::Relaxed);
+                is_finished = are_found && counts["pages"] == counts["finished"];
+                let before = finished;
+                finished = counts["finished"].as_u64();
+                is_finished || finished != before
+            });
+        }
         self.is_over.store(true, Ordering::Relaxed);
     }
 
