@@ -381,7 +381,7 @@ impl RuleBook {
                 None => {
                     _ = self
                         .added
-                        .insert(name, (rule.line, Arc::clone(&key.follows)))
+                        .insert(name, (rule.line, Arc::clone(&key.follows)));
                 }
             }
         }

@@ -104,7 +104,7 @@ limits = ["1/s"]
 "#;
 
 /// Returns the keys that the rules add to a request, and whether a refusal holds them.
-fn added(book: &RuleBook, method: Method, labels: &[(&str, &str)]) -> Vec<(String, bool)> {
+fn added(book: &RuleBook, method: &Method, labels: &[(&str, &str)]) -> Vec<(String, bool)> {
     let url = Url::parse("https://a.example.com/x").unwrap();
     let key = Key::of_url(&url).unwrap();
     let value = |name: &str| {
@@ -114,7 +114,7 @@ fn added(book: &RuleBook, method: Method, labels: &[(&str, &str)]) -> Vec<(Strin
     let caller = Caller {
         url: Some(&url),
         key: &key,
-        method: &method,
+        method,
         labels: &value,
     };
     let ruling = book.of_url(&url, &key).unwrap();
@@ -131,15 +131,15 @@ fn a_rule_adds_keys_by_worker_label_host_and_method() {
     let consumer = ("custom/consumer/w1".to_owned(), true);
     let writes = ("custom/example.com/writes".to_owned(), false);
     assert_eq!(
-        added(&book, Method::HEAD, &labels),
+        added(&book, &Method::HEAD, &labels),
         [account.clone(), consumer.clone()]
     );
     let all = [account, consumer, writes];
-    assert_eq!(added(&book, Method::POST, &labels), all);
+    assert_eq!(added(&book, &Method::POST, &labels), all);
     assert_eq!(book.missing_label(), Some((2, "token_name")));
     let filled = book.with_labels(labels).unwrap();
     assert_eq!(filled.missing_label(), None);
-    assert_eq!(added(&filled, Method::POST, &[]), all);
+    assert_eq!(added(&filled, &Method::POST, &[]), all);
     for (name, value) in [("host", "a"), ("A", "a"), ("a", ""), ("a", "b\n")] {
         let wrong = filled.clone().with_labels([(name, value)]).unwrap_err();
         assert_eq!(wrong.to_string().lines().count(), 1, "{wrong}");
