@@ -41,7 +41,7 @@ pub(crate) struct Knobs {
     /// Take rules of limits from FILE (docs/reference/policy.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// Values for the names of keys in a policy: "token_name=ci,team=a"
+    /// Values for the names of keys in a policy: `token_name=ci,team=a`
     #[arg(long, value_name = "NAME=VALUE,…")]
     pub(crate) labels: Option<Labels>,
     /// Requests that a key may send at once after a pause
