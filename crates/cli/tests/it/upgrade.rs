@@ -65,8 +65,9 @@ fn has_all(state: &Path, folder: &Path, version: &str) {
         Some(1),
         "{version}: {stats}"
     );
+    // The address and the state folder, and no warning.
     let talk = server.talk();
-    assert_eq!(talk.lines().count(), 1, "{version}: {talk}");
+    assert_eq!(talk.lines().count(), 2, "{version}: {talk}");
 }
 
 #[test]

@@ -62,8 +62,8 @@ const OWN_REFUSALS: i8 = 2;
 /// The record of a host whose failed URLs were served later.
 const TRANSIENTS: i8 = -2;
 /// The log-likelihood ratio from which refusals of further URLs are a limit's. A host whose URLs
-/// fail independently reaches it once in eight thousand refusals.
-const CLUSTER: f32 = 9.0;
+/// fail independently reaches it once in a million refusals.
+const CLUSTER: f32 = 14.0;
 /// The highest record after a cluster.
 const CLUSTER_RECORD: i8 = -1;
 /// The least share of refused URLs in a cluster.
@@ -124,6 +124,9 @@ pub(super) struct Evidence {
     /// Log-likelihood ratio of a limit against independent failures of URLs, over the last
     /// requests. A cumulative sum (Page 1954), never below zero.
     cluster: f32,
+    /// URLs at fault that were forgotten, by hash: one bit for each 64th of all URLs. Their next
+    /// refusals are no sign of a limit.
+    forgotten: u64,
     /// The law before the cuts whose causes are marked as `cut`.
     undo: Option<KeyLaw>,
 }
@@ -159,6 +162,11 @@ enum Standing {
     Suspect,
     /// The URL failed again after another was served.
     Proven,
+}
+
+/// Returns the bit of a URL in [`Evidence::forgotten`].
+const fn bit(url: u32) -> u64 {
+    1 << (url % u64::BITS)
 }
 
 impl Kind {
@@ -334,7 +342,7 @@ impl Evidence {
         let (refused, usual) = self.shares();
         self.cluster += libm::logf(refused / usual);
         if self.cluster >= CLUSTER {
-            self.cluster = 0.0;
+            (self.cluster, self.forgotten) = (0.0, 0);
             self.has_a_limit();
         }
     }
@@ -406,7 +414,7 @@ impl Evidence {
                 cut: Cut::No,
             });
             self.run = self.run.saturating_add(1);
-            if kind == Kind::Refusal {
+            if kind == Kind::Refusal && self.forgotten & bit(url) == 0 {
                 self.refused_anew();
             }
         }
@@ -455,7 +463,12 @@ impl Evidence {
                 free.unwrap_or(self.failed.len() - 1)
             }
         };
-        let cut = self.failed.remove(at).cut;
+        let FailedUrl {
+            url, standing, cut, ..
+        } = self.failed.remove(at);
+        if standing == Standing::Proven {
+            self.forgotten |= bit(url);
+        }
         if cut == Cut::Alone || cut == Cut::Shared && !self.has_cut(Cut::Shared) {
             self.keep_cuts();
         }
@@ -570,6 +583,7 @@ impl Evidence {
         self.tries = self.tries.max(other.tries);
         self.failures = self.failures.max(other.failures);
         self.cluster = self.cluster.max(other.cluster);
+        self.forgotten |= other.forgotten;
         self.record = self.record.min(other.record);
         if self.undo != other.undo {
             self.keep_cuts();

@@ -255,6 +255,31 @@ fn a_coordinator_that_refuses_is_no_reason_to_wait() {
     );
 }
 
+/// Regression: `fetch` without a label that a rule needs waited without a word.
+#[test]
+fn a_refused_item_is_the_last_error_until_an_item_is_granted() {
+    let mut session = session();
+    let _comes = ask(&mut session, 0);
+    let sent = call(&mut session, START).unwrap();
+    let error = politely_api::wire::Error {
+        field: "labels".to_owned(),
+        detail: "the rule needs token_name".to_owned(),
+    };
+    let wrong = Answer::Error { item: 0, error };
+    let mut deliveries = session.answered(sent, says(vec![wrong]), START);
+    let why = "labels: the rule needs token_name";
+    assert_eq!(
+        deliveries.pop().unwrap().1.unwrap_err(),
+        AcquireError::Coordinator(why.to_owned())
+    );
+    let told = session.last_error();
+    assert!(told.is_some_and(|told| told.ends_with(why)));
+    let _comes = ask(&mut session, 1);
+    let sent = call(&mut session, START).unwrap();
+    session.answered(sent, says(Vec::new()), START);
+    assert_eq!(session.last_error(), None);
+}
+
 #[test]
 fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
     let refused = |code: RefusedCode| Answer::Refused {
