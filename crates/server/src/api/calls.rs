@@ -197,7 +197,8 @@ impl Api {
         let worker = self.coordinator.worker(client);
         let coordinator = &self.coordinator;
         let began = coordinator.now();
-        let mut outcome = coordinator.acquire(&worker, items, want, wait, gone).await;
+        let acquired = coordinator.acquire_with_others(&worker, items, want, wait, gone);
+        let mut outcome = acquired.await;
         self.trace(cause, client, items, began, &outcome);
         let numbers = std::mem::take(&mut outcome.granted);
         let granted = Granted::new(coordinator, worker, numbers);

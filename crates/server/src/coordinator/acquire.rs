@@ -21,7 +21,7 @@ use politely::{AcquireError, Arrival, Permit, Reason, Refusal, RefusalReason};
 use politely_api::wire::{self, Answer, Item, RefusedCode, Want};
 
 use super::Coordinator;
-use super::keep::Leaving;
+use super::keep::{JournalWrite, Leaving};
 use super::names::{Name, Number};
 use super::permits::{Entry, Out};
 use super::report::ms_up;
@@ -55,7 +55,8 @@ impl Coordinator {
     /// Answers `items`. Waits up to `wait` for items that cannot be granted at once.
     ///
     /// `gone` are permits that the same call reported. The journal records them together with the
-    /// granted permits in one write.
+    /// granted permits in one write. Without an engine and with no time to wait, the future is
+    /// complete at its first poll.
     pub(crate) async fn acquire(
         &self,
         worker: &Arc<Worker>,
@@ -64,6 +65,33 @@ impl Coordinator {
         wait: Duration,
         gone: Vec<u64>,
     ) -> Outcome {
+        let call = self.grant(worker, items, want, wait, gone).await;
+        call.outcome(want, JournalWrite::AtOnce).await
+    }
+
+    /// Does the same as [`Coordinator::acquire`], but first lets other calls that are ready enter
+    /// their permits, so that one write of the journal serves all of them.
+    pub(crate) async fn acquire_with_others(
+        &self,
+        worker: &Arc<Worker>,
+        items: &[Item],
+        want: Want,
+        wait: Duration,
+        gone: Vec<u64>,
+    ) -> Outcome {
+        let call = self.grant(worker, items, want, wait, gone).await;
+        call.outcome(want, JournalWrite::WithOthers).await
+    }
+
+    /// Grants what can be granted of `items`.
+    async fn grant<'a>(
+        &'a self,
+        worker: &'a Arc<Worker>,
+        items: &[Item],
+        want: Want,
+        wait: Duration,
+        gone: Vec<u64>,
+    ) -> Call<'a> {
         self.0.signer.agree().await;
         let enough = match want {
             Want::All => usize::MAX,
@@ -143,8 +171,7 @@ impl Coordinator {
         } else {
             call.stand_in_line(waiting, enough, wait).await;
         }
-        let any = matches!(want, Want::Any(_));
-        call.outcome(any).await
+        call
     }
 
     fn try_now(&self, wanted: &Wanted<'_>) -> Result<Permit, Refusal> {
@@ -494,11 +521,13 @@ impl Call<'_> {
         });
     }
 
-    async fn outcome(mut self, any: bool) -> Outcome {
+    /// Records the granted permits, and returns the answers.
+    async fn outcome(mut self, want: Want, write: JournalWrite) -> Outcome {
+        let any = matches!(want, Want::Any(_));
         let now = self.coordinator.now();
         self.worker.waited(now.since(self.began));
         let coordinator = self.coordinator;
-        let kept = coordinator.keep_granted(self.worker, &self.granted, &self.gone);
+        let kept = coordinator.keep_granted(self.worker, &self.granted, &self.gone, write);
         if !kept.await {
             let unwritten = std::mem::take(&mut self.granted);
             coordinator.revoke_unwritten(self.worker, &unwritten, &mut self.answers);

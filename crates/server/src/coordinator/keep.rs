@@ -46,6 +46,15 @@ pub(crate) fn wait_for_disk(item: u32, reason: &str) -> Answer {
     }
 }
 
+/// When a call's permits are written to the journal.
+#[derive(Clone, Copy)]
+pub(super) enum JournalWrite {
+    /// At once.
+    AtOnce,
+    /// Together with those of other calls that are ready.
+    WithOthers,
+}
+
 /// The work that remains after the reports of a call were applied and before they are answered.
 #[derive(Default)]
 pub(crate) struct Aftermath {
@@ -231,6 +240,7 @@ impl Coordinator {
         worker: &Worker,
         leaving: &[Leaving],
         gone: &[u64],
+        write: JournalWrite,
     ) -> bool {
         let Some(store) = self.journal() else {
             return true;
@@ -250,7 +260,10 @@ impl Coordinator {
                 client: worker.name().into(),
             })
             .collect();
-        store.granted_together(&granted, gone).await
+        match write {
+            JournalWrite::AtOnce => store.granted(&granted, gone),
+            JournalWrite::WithOthers => store.granted_with_others(&granted, gone).await,
+        }
     }
 
     /// Lets repeated calls get the permits of `leaving`, which are in the journal now. A permit

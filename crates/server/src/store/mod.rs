@@ -327,7 +327,7 @@ impl Store {
 
     /// Does the same as [`Store::granted`], with one write for all small calls that are ready at
     /// the same time. If the future is dropped, the permits may be recorded; record their end.
-    pub async fn granted_together(&self, permits: &[Granted<'_>], gone: &[u64]) -> bool {
+    pub async fn granted_with_others(&self, permits: &[Granted<'_>], gone: &[u64]) -> bool {
         let entered = self.journal.enter(permits, gone);
         if permits.len() <= TOGETHER_MAX {
             tokio::task::yield_now().await;
