@@ -26,7 +26,8 @@ bench *NAME:
 guard:
     scripts/guard
 
-# Builds the stripped binary and all packages into target/packages, and tests each as installed. Packages all crates.
+# Builds the stripped binary and all packages into target/packages, and tests each as installed.
+# Packages all crates.
 release:
     scripts/package
     scripts/test-packages

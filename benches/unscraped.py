@@ -1,5 +1,7 @@
-"""Does a coordinator grow while nobody reads `/metrics`? Two coordinators serve 1,000 waits a second
-each; one of them is scraped every five seconds.
+"""Compares the memory of a coordinator whose `/metrics` are not read with another's.
+
+Two coordinators serve as many waits as the callers can make, some 500 a second each. One of them is
+scraped every five seconds.
 
 usage: python3 benches/unscraped.py [MINUTES] [BINARY]   (default: 60 target/release/politely)
 

@@ -30,6 +30,10 @@ impl Unavailable {
             return None;
         }
         self.said.push(words);
+        // The library's text for a coordinator that answers, and refuses some requests.
+        if why.starts_with("refuses ") {
+            return Some(format!("{who} {why}"));
+        }
         // The library's text for an outage that is bridged by the fallback share.
         let then = if why.contains("goes on with its share") {
             ""
@@ -64,5 +68,10 @@ mod tests {
         assert_eq!(news(None).as_deref(), Some("it answers again"));
         assert_eq!(news(None), None);
         assert!(news(Some("unavailable for 1.0 s: refused")).is_some());
+        let refused = "refuses requests of a.example: labels: send the label";
+        assert_eq!(
+            news(Some(refused)),
+            Some("it refuses requests of a.example: labels: send the label".to_owned())
+        );
     }
 }

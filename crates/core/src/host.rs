@@ -11,6 +11,7 @@ mod evidence;
 mod explain;
 mod join;
 mod rare;
+mod refusal_cusum;
 mod request;
 mod rule;
 mod state;

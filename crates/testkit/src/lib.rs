@@ -18,7 +18,7 @@
 //! | `nginx.rs`, `express.rs`, `flask.rs` | the servers behind these hosts |
 //! | `log.rs` | the requests that a host saw |
 //! | `steady.rs` | the share of its limit that a client used, and its refusals |
-//! | `redis/`, `zookeeper.rs`, `collector.rs` | engines and a collector, which tests stop and resume |
+//! | `redis/`, `zookeeper.rs`, `collector.rs` | engines and a collector that tests stop |
 //! | `process.rs` | processes that end with the test, and the programs that tests need |
 //!
 //! # What is not here

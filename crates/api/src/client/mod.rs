@@ -19,6 +19,7 @@
 //! keep uses [`Client::at_each`], which makes the call at one coordinator after another.
 
 mod coordinators;
+mod frontier;
 mod locks;
 
 use std::error::Error;
@@ -49,10 +50,9 @@ pub use self::locks::{ClientLock, LockFailure, LockWanted};
 
 use self::coordinators::Coordinators;
 use crate::wire::{
-    Answer, Cancel, Cancelled, Exchange, Exchanged, FleetStats, FrontierCrawls, FrontierDomains,
-    FrontierDomainsQuery, FrontierOwners, FrontierOwnersQuery, FrontierPages, FrontierPagesQuery,
-    ImportKeys, KeyDetail, KeyPage, KeyPatch, KeysChanged, KeysQuery, Permits, Problem, PutSummary,
-    RefusedCode, Renewed, UsagePage, UsageQuery,
+    Answer, Cancel, Cancelled, Exchange, Exchanged, FleetStats, ImportKeys, KeyDetail, KeyPage,
+    KeyPatch, KeysChanged, KeysQuery, Permits, Problem, RefusedCode, Renewed, UsagePage,
+    UsageQuery,
 };
 
 /// The timeout of an answer, in addition to the time for which the call may be held open.
@@ -256,57 +256,6 @@ impl Client {
             path: format!("/keys/{}", escaped(key)),
             ..post("", patch)
         })
-    }
-
-    /// Adds pages to a crawl of the frontier: one JSON object per line, a
-    /// [`FrontierPage`](crate::wire::FrontierPage).
-    pub fn put_pages(
-        &self,
-        crawl: &str,
-        lines: Vec<u8>,
-    ) -> impl Future<Output = Result<PutSummary, CallError>> + Send + use<> {
-        self.call(Outgoing {
-            method: Method::POST,
-            content_type: Some("application/x-ndjson"),
-            path: format!("/frontier/{}/put?summary=true", escaped(crawl)),
-            body: lines,
-            held: PUT_TIME,
-        })
-    }
-
-    /// Returns the numbers of all crawls of the frontier.
-    pub fn crawls(&self) -> impl Future<Output = Result<FrontierCrawls, CallError>> + Send + use<> {
-        self.call(get("/frontier".to_owned()))
-    }
-
-    /// Returns domains of a crawl of the frontier.
-    pub fn domains(
-        &self,
-        crawl: &str,
-        query: &FrontierDomainsQuery,
-    ) -> impl Future<Output = Result<FrontierDomains, CallError>> + Send + use<> {
-        let query = query_string(query);
-        self.call(get(format!("/frontier/{}/domains?{query}", escaped(crawl))))
-    }
-
-    /// Returns owners of domains of a crawl of the frontier.
-    pub fn owners(
-        &self,
-        crawl: &str,
-        query: &FrontierOwnersQuery,
-    ) -> impl Future<Output = Result<FrontierOwners, CallError>> + Send + use<> {
-        let query = query_string(query);
-        self.call(get(format!("/frontier/{}/owners?{query}", escaped(crawl))))
-    }
-
-    /// Returns pages of a domain of a crawl of the frontier.
-    pub fn pages(
-        &self,
-        crawl: &str,
-        query: &FrontierPagesQuery,
-    ) -> impl Future<Output = Result<FrontierPages, CallError>> + Send + use<> {
-        let query = query_string(query);
-        self.call(get(format!("/frontier/{}/pages?{query}", escaped(crawl))))
     }
 
     /// Makes a call at the current coordinator. While it fails because a coordinator cannot serve,

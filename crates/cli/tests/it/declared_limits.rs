@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::misbehaving::{Server, respond};
-use crate::run::{politely, run};
+use crate::run::{fetch_at, politely, run};
 
 /// Returns a server that notes when each request comes.
 fn noting() -> (Server, Arc<Mutex<Vec<Instant>>>) {
@@ -79,17 +79,7 @@ fn each_process_keeps_the_rate_of_its_own_key() {
     std::fs::write(&file, rules).expect("the folder is writable");
     let fetch = |names: &[&str]| {
         let urls = (0..5).map(|i| server.url(&format!("{i}")));
-        let fetch = [
-            "fetch",
-            "--profile",
-            "api",
-            "--law",
-            "fixed",
-            "--rate",
-            "1000",
-        ];
-        let fetch = politely()
-            .args(fetch)
+        let fetch = fetch_at("1000")
             .arg("--policy")
             .arg(&file)
             .args(names)

@@ -18,6 +18,7 @@ mod fetch_pages;
 mod fleet;
 mod fleet_store;
 mod frontier;
+mod frontier_crawl;
 mod frontier_fleet;
 mod full_disk;
 mod h2_trouble;

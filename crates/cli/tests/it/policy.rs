@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::misbehaving::{Server, respond};
-use crate::run::{politely, run};
+use crate::run::{fetch_at, politely, run};
 
 const RULES: &str = "\
 [[rule]]
@@ -68,19 +68,7 @@ fn fetch_keeps_the_limits_of_a_rule() {
     fs::write(&file, RULES.replace("3/h", "2/2s")).unwrap();
     let urls = (0..5).map(|i| server.url(&format!("{i}")));
     let began = std::time::Instant::now();
-    let said = run(politely()
-        .args([
-            "fetch",
-            "--profile",
-            "api",
-            "--law",
-            "fixed",
-            "--rate",
-            "1000",
-        ])
-        .arg("--policy")
-        .arg(&file)
-        .args(urls));
+    let said = run(fetch_at("1000").arg("--policy").arg(&file).args(urls));
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(began.elapsed().as_millis() >= 3_900);
     fs::write(&file, "[[rule]]\nmatch = [\"a.example/x/*\"]\n").unwrap();

@@ -10,21 +10,19 @@ pub(crate) fn politely() -> Command {
     command
 }
 
+/// Returns a `politely fetch` command with a fixed rate, in requests per second.
+pub(crate) fn fetch_at(rate: &str) -> Command {
+    let mut command = politely();
+    command.args(["fetch", "--profile", "api", "--law", "fixed"]);
+    command.args(["--rate", rate]);
+    command
+}
+
 /// Returns a `politely fetch` command that is as fast as the test's own server allows, without
 /// robots.txt.
 pub(crate) fn fast() -> Command {
-    let mut command = politely();
-    command.args([
-        "fetch",
-        "--profile",
-        "api",
-        "--law",
-        "fixed",
-        "--rate",
-        "5000",
-        "--burst",
-        "100",
-    ]);
+    let mut command = fetch_at("5000");
+    command.args(["--burst", "100"]);
     command
 }
 

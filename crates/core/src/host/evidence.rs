@@ -28,6 +28,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Host;
+use super::refusal_cusum::RefusalCusum;
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::{KeyLaw, Law};
@@ -61,13 +62,8 @@ const OWN_FAULTS: i8 = 1;
 const OWN_REFUSALS: i8 = 2;
 /// The record of a host whose failed URLs were served later.
 const TRANSIENTS: i8 = -2;
-/// The log-likelihood ratio from which refusals of further URLs are a limit's. A host whose URLs
-/// fail independently reaches it once in a million refusals.
-const CLUSTER: f32 = 14.0;
-/// The highest record after a cluster.
-const CLUSTER_RECORD: i8 = -1;
-/// The least share of refused URLs in a cluster.
-const CLUSTER_SHARE: f32 = 0.5;
+/// The highest record of a host whose refusals suddenly became more frequent.
+const LIMIT_RECORD: i8 = -1;
 /// The bounds of the record. They let it follow a host that changes.
 const RECORD: (i8, i8) = (-3, 3);
 
@@ -121,12 +117,8 @@ pub(super) struct Evidence {
     failures: u8,
     /// Above zero: URLs that proved to be at fault. Below zero: URLs that recovered.
     record: i8,
-    /// Log-likelihood ratio of a limit against independent failures of URLs, over the last
-    /// requests. A cumulative sum (Page 1954), never below zero.
-    cluster: f32,
-    /// URLs at fault that were forgotten, by hash: one bit for each 64th of all URLs. Their next
-    /// refusals are no sign of a limit.
-    forgotten: u64,
+    /// Whether refusals suddenly become more frequent.
+    refusals: RefusalCusum,
     /// The law before the cuts whose causes are marked as `cut`.
     undo: Option<KeyLaw>,
 }
@@ -162,11 +154,6 @@ enum Standing {
     Suspect,
     /// The URL failed again after another was served.
     Proven,
-}
-
-/// Returns the bit of a URL in [`Evidence::forgotten`].
-const fn bit(url: u32) -> u64 {
-    1 << (url % u64::BITS)
 }
 
 impl Kind {
@@ -316,8 +303,7 @@ impl Evidence {
         } else if !self.is_rare(RARE_RUN) {
             self.count(self.run, self.run);
         }
-        let (refused, usual) = self.shares();
-        self.cluster = (self.cluster + libm::logf((1.0 - refused) / (1.0 - usual))).max(0.0);
+        self.refusals.served(self.usual_share());
         self.count(1, 0);
         (self.run, self.repeats) = (0, 0);
         for failed in &mut self.failed {
@@ -329,27 +315,9 @@ impl Evidence {
         }
     }
 
-    /// Returns the assumed share of failing URLs where a limit refuses them, and the usual share of
-    /// this host.
-    fn shares(&self) -> (f32, f32) {
-        let usual = self.usual_share() as f32;
-        (CLUSTER_SHARE.max(f32::midpoint(1.0, usual)), usual)
-    }
-
-    /// Notes the refusal of a URL that did not fail before. Where such refusals suddenly become
-    /// more frequent, the host has a limit.
-    fn refused_anew(&mut self) {
-        let (refused, usual) = self.shares();
-        self.cluster += libm::logf(refused / usual);
-        if self.cluster >= CLUSTER {
-            (self.cluster, self.forgotten) = (0.0, 0);
-            self.has_a_limit();
-        }
-    }
-
     /// Notes that the host has a limit. So a URL that it refused twice need not be at fault itself.
     fn has_a_limit(&mut self) {
-        self.record = self.record.min(CLUSTER_RECORD);
+        self.record = self.record.min(LIMIT_RECORD);
         for failed in &mut self.failed {
             if failed.is_refused {
                 failed.standing = failed.standing.min(Standing::Suspect);
@@ -414,8 +382,8 @@ impl Evidence {
                 cut: Cut::No,
             });
             self.run = self.run.saturating_add(1);
-            if kind == Kind::Refusal && self.forgotten & bit(url) == 0 {
-                self.refused_anew();
+            if kind == Kind::Refusal && self.refusals.refused(url, self.usual_share()) {
+                self.has_a_limit();
             }
         }
         self.failed.sort_unstable();
@@ -467,7 +435,7 @@ impl Evidence {
             url, standing, cut, ..
         } = self.failed.remove(at);
         if standing == Standing::Proven {
-            self.forgotten |= bit(url);
+            self.refusals.note_at_fault(url);
         }
         if cut == Cut::Alone || cut == Cut::Shared && !self.has_cut(Cut::Shared) {
             self.keep_cuts();
@@ -564,7 +532,7 @@ impl Evidence {
         self.failed.len() <= URLS_MAX
             && (RECORD.0..=RECORD.1).contains(&self.record)
             && self.failures <= self.tries
-            && (0.0..CLUSTER).contains(&self.cluster)
+            && self.refusals.is_plausible()
     }
 
     /// Merges `other`: the latest failures of both, and the record that blames the host sooner.
@@ -582,8 +550,7 @@ impl Evidence {
         self.repeats = self.repeats.max(other.repeats);
         self.tries = self.tries.max(other.tries);
         self.failures = self.failures.max(other.failures);
-        self.cluster = self.cluster.max(other.cluster);
-        self.forgotten |= other.forgotten;
+        self.refusals.join(&other.refusals);
         self.record = self.record.min(other.record);
         if self.undo != other.undo {
             self.keep_cuts();

@@ -75,7 +75,7 @@ impl fmt::Display for RuleCosts {
 /// Reads `{ points = { GET = 1, default = 5 }, tokens = 1000 }`.
 ///
 /// # Errors
-/// What is wrong.
+/// A description of the mistake.
 pub(super) fn read(
     written: &Spanned<BTreeMap<String, toml::Value>>,
 ) -> Result<RuleCosts, (usize, String)> {

@@ -93,7 +93,7 @@ impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the mistake.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text == "*" {
             return Ok(Self::All);

@@ -171,7 +171,7 @@ fn class(text: &Spanned<String>) -> Result<MethodClass, (usize, String)> {
 /// `has_account`.
 ///
 /// # Errors
-/// What is wrong.
+/// A description of the mistake.
 pub(super) fn mark_held(
     feedback: &toml::Value,
     has_account: bool,

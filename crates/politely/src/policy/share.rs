@@ -96,7 +96,7 @@ fn length(weight: u32, cost: u16) -> u64 {
 /// Reads `{ interactive = 3, batch = 1 }`.
 ///
 /// # Errors
-/// What is wrong.
+/// A description of the mistake.
 pub(super) fn read(written: &Spanned<BTreeMap<String, i64>>) -> Result<Weights, (usize, String)> {
     let at = written.span().start;
     let mut weights = Vec::new();

@@ -55,7 +55,7 @@ impl KeyTemplate {
     /// Reads a name with places.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the mistake.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = text;

@@ -1,6 +1,6 @@
 -- Notes summaries of domains in a shard of the schedule.
--- KEYS: summaries, names, waiting, runnable, sums, owned. ARGV per domain: name, summary, and for how long
--- it is put off ('' to note only what is newer than the shard's).
+-- KEYS: summaries, names, waiting, runnable, sums, owned. ARGV per domain: name, summary, and for how
+-- long it is put off, in milliseconds ('' to note only what is newer than the shard's).
 -- Answers the names whose summary here is newer, if none is put off.
 local call, format = redis.call, string.format
 local summaries, names, waiting, runnable, sums, owned = unpack(KEYS)

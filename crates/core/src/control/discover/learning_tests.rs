@@ -126,7 +126,7 @@ fn while_a_refusal_stands_no_announcement_speeds_it_up() {
     assert!((99.0..100.0).contains(&announced), "{announced}");
     hear(&mut law, 10.0, Signal::RateLimited);
     assert!(rate(&mut law, 10.0) <= 9.9);
-    // What was refused is the pace it left at, not the one it would have had without a word.
+    // The refused request left at the announced pace, so that pace was too high.
     near(law.block.expect("a block").rate, announced);
 }
 

@@ -282,7 +282,7 @@ impl Session {
             },
             Answer::Error { error, .. } => {
                 let detail = format!("{}: {}", error.field, error.detail);
-                self.last_error = Some(format!("it refuses a request of {key}: {detail}"));
+                self.last_error = Some(format!("refuses requests of {key}: {detail}"));
                 no(
                     AcquireError::Coordinator(detail),
                     RefusalReason::Refused,

@@ -257,7 +257,7 @@ fn a_coordinator_that_refuses_is_no_reason_to_wait() {
 
 /// Regression: `fetch` without a label that a rule needs waited without a word.
 #[test]
-fn a_refused_item_is_the_last_error_until_an_item_is_granted() {
+fn a_refused_item_is_the_last_error_until_the_next_answer() {
     let mut session = session();
     let _comes = ask(&mut session, 0);
     let sent = call(&mut session, START).unwrap();
@@ -275,8 +275,8 @@ fn a_refused_item_is_the_last_error_until_an_item_is_granted() {
     let told = session.last_error();
     assert!(told.is_some_and(|told| told.ends_with(why)));
     let _comes = ask(&mut session, 1);
-    let sent = call(&mut session, START).unwrap();
-    session.answered(sent, says(Vec::new()), START);
+    let sent = call(&mut session, after(300)).unwrap();
+    session.answered(sent, says(Vec::new()), after(300));
     assert_eq!(session.last_error(), None);
 }
 
