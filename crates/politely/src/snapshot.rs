@@ -2,6 +2,8 @@
 
 use std::ops::Deref;
 
+use politely_core::Timestamp;
+
 /// A key's state as bytes, with its place among all snapshots of the key.
 ///
 /// The version is assigned under the same lock as the state. If two threads store two snapshots in
@@ -11,7 +13,7 @@ pub struct Snapshot {
     /// A number that grows with each snapshot of the key within one [`Limiter`](crate::Limiter).
     /// Each limiter begins anew.
     pub version: u64,
-    /// The bytes for [`Limiter::restore`](crate::Limiter::restore).
+    /// The bytes for [`Limiter::restore`](crate::Limiter::restore), or for [`Kept::spent`].
     pub state: Vec<u8>,
 }
 
@@ -21,4 +23,15 @@ impl Deref for Snapshot {
     fn deref(&self) -> &[u8] {
         &self.state
     }
+}
+
+/// What is known of a key after the process that kept its state was killed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kept<'a> {
+    /// Its last stored state, from [`Limiter::snapshot`](crate::Limiter::snapshot).
+    pub state: Option<&'a [u8]>,
+    /// What it spent of its declared limits, from [`Limiter::spent`](crate::Limiter::spent).
+    pub spent: Option<&'a [u8]>,
+    /// The latest departure that may have been granted.
+    pub newest: Timestamp,
 }

@@ -15,8 +15,8 @@ use politely::core::host::Source;
 use politely::core::key::KeyError;
 use politely::policy::RuleBook;
 use politely::{
-    AcquireRequest, Arrival, Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal,
-    RefusalReason, Report, Signal,
+    AcquireRequest, Arrival, Clock, Config, Directions, Kept, Key, Limiter, Permit, Reason,
+    Refusal, RefusalReason, Report, Signal,
 };
 use politely_otlp::Collector;
 use url::Url;
@@ -52,8 +52,6 @@ pub(crate) struct Limits {
     burst: f64,
     /// The start rate of an unknown host, in requests per second.
     rate_start: f64,
-    /// Whether limits are declared beside the rate.
-    has_declared: bool,
     /// The rules of `--policy`.
     pub(super) book: Option<RuleBook>,
     /// The keys that the rules added.
@@ -144,7 +142,6 @@ impl Limits {
             is_kept: settings.state.is_some(),
             burst: start.burst,
             rate_start: start.rate,
-            has_declared: !settings.declared.is_empty() || book.is_some(),
             book,
             added: RwLock::default(),
             trace: Trace::default(),
@@ -422,19 +419,31 @@ impl Limits {
         }
     }
 
+    /// Returns what `key` spent of its declared limits, for storage.
+    pub(crate) fn spent(&self, key: &Key) -> Option<politely::Snapshot> {
+        match &self.fleet {
+            Some(_) => None,
+            None => self.limiter.spent(key),
+        }
+    }
+
     /// Restores `key` after a kill. Nothing leaves for one interval, unless a whole burst has been
     /// earned since `newest`.
-    pub(crate) fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) {
-        if let Some(state) = state {
+    pub(crate) fn resume(&self, key: &Key, kept: &Kept<'_>) {
+        if let Some(state) = kept.state {
             // A state that cannot be read counts as unknown.
             _ = self.limiter.restore(key, state);
         }
         let site = self.sites.iter().find(|(_, site)| site == key);
         let burst = site.map_or(self.burst, |(site, _)| site.rps.max(1.0));
         let rate = self.limiter.rate(key).unwrap_or(self.rate_start);
-        let earned = self.now().since(newest).as_secs_f64() * rate;
-        if earned < burst || self.has_declared {
-            _ = self.limiter.resume(key, None, newest);
+        let earned = self.now().since(kept.newest).as_secs_f64() * rate;
+        if earned < burst || kept.spent.is_some() {
+            let kept = Kept {
+                state: None,
+                ..*kept
+            };
+            _ = self.limiter.resume(key, &kept);
         }
     }
 

@@ -62,15 +62,16 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let (came, took) = leave.during(sending).await;
     let (report, answer) = report(&came, took, &url, engine.limits.rule_of(&url));
     pending.status = report.status;
-    let key = leave.keys().first().cloned();
+    let keys = leave.keys().to_vec();
     let directions = match own_fault(&pending, &report) {
         Some(told) => leave.report(&told),
         None => leave.report(&report),
     };
-    if let Some(key) = key
+    engine.write_spent(&keys);
+    if let Some(key) = keys.first()
         && (directions.event || directions.hold_until > engine.limits.now())
     {
-        engine.write_learned(&key);
+        engine.write_learned(key);
     }
     follow_rule(engine, lane, &url, &report, answer);
     if report.signal.is_refusal() {

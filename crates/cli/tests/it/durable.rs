@@ -25,9 +25,9 @@ const KEYS: u64 = 10;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A coordinator, which is killed when this value is dropped.
-struct Serve {
+pub(crate) struct Serve {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Drop for Serve {
@@ -43,13 +43,18 @@ fn free_address() -> SocketAddr {
 }
 
 fn serve(dir: &Path, durability: &str) -> Serve {
+    serve_with(dir, &["--rate", "50", "--durability", durability])
+}
+
+/// Starts a coordinator with further arguments.
+pub(crate) fn serve_with(dir: &Path, args: &[&str]) -> Serve {
     let address = free_address();
     let mut command = politely();
     command.args(["serve", "--bind", &address.to_string(), "--profile", "api"]);
-    command.args(["--rate", "50", "--in-flight", "50", "--lease", "60s"]);
     command
-        .args(["--durability", durability, "--state"])
-        .arg(dir);
+        .args(["--in-flight", "50", "--lease", "60s"])
+        .args(args);
+    command.arg("--state").arg(dir);
     let child = command.stderr(Stdio::null()).spawn().expect("it runs");
     let mut serve = Serve { child, address };
     let deadline = Instant::now() + PATIENCE;
@@ -64,7 +69,12 @@ fn serve(dir: &Path, durability: &str) -> Serve {
     serve
 }
 
-fn call(http: &mut Http, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+pub(crate) fn call(
+    http: &mut Http,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Option<(u16, Value)> {
     let text = if body.is_null() {
         String::new()
     } else {

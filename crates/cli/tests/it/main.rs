@@ -26,6 +26,7 @@ mod hosts;
 mod http_oddities;
 mod json_log;
 mod language;
+mod limits_after_kills;
 mod lock;
 mod manual;
 mod metrics;

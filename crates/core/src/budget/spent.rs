@@ -244,10 +244,13 @@ impl Spent {
 
     /// Brings all times within reach of `now` after the clock was set back.
     pub(crate) fn rebase(&mut self, now: Timestamp, declared: &DeclaredLimits) {
-        self.align(declared);
-        for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
-            match (&mut log.of, limit.window()) {
-                (LogOf::Rolling(log), LimitWindow::Rolling(length)) => log.rebase(now, *length),
+        for log in &mut self.0 {
+            let id = log.id;
+            let limit = declared.windows().iter().find(|limit| limit.id() == id);
+            match (&mut log.of, limit.map(DeclaredLimit::window)) {
+                (LogOf::Rolling(log), Some(LimitWindow::Rolling(length))) => {
+                    log.rebase(now, *length);
+                }
                 (LogOf::Calendar(log), _) => log.rebase(now),
                 _ => {}
             }

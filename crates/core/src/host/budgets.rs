@@ -4,17 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AcquireRequest, Host, Reason, Wait};
+use super::{AcquireRequest, HORIZON, Host, Reason, RestoreError, Wait};
 use crate::Timestamp;
 use crate::budget::{Cost, DeclaredLimit, DeclaredLimits, LimitUnit, Remainder, Spent, UnitCosts};
 use crate::config::Config;
-use crate::gate::{LeaseId, Rate};
-
-/// The time between two snapshots of a state, with a reserve. Grants of a longer time are in the
-/// snapshot.
-const LOST_MAX: Duration = Duration::from_secs(10);
-/// How much faster than the rate in the last snapshot requests may have left since.
-const FASTER: f64 = 2.0;
+use crate::gate::LeaseId;
 
 /// The estimated costs of a permit that is not settled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -245,30 +239,35 @@ impl Host {
         spent.is_none_or(|spent| spent.is_clear(now, self.declared(config)))
     }
 
-    /// Charges the requests that may have left since this state was written, after the process that
-    /// kept it was killed.
-    ///
-    /// `newest` is the latest departure that was granted. The charge is the most that the pace
-    /// allowed until then, so no window has more than its quantity (P10 in ARCHITECTURE.md).
-    pub fn charge_lost(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
-        if newest <= self.last_grant || self.declared(config).windows().is_empty() {
-            return;
+    /// Returns what was spent of the declared limits, as bytes for [`Host::join_spent`]. `None` for
+    /// a key without such limits.
+    pub fn spent(&self, config: &Config) -> Option<Vec<u8>> {
+        if self.declared(config).windows().is_empty() {
+            return None;
         }
-        let Rate { per_s, burst, .. } = self.bounds(now, config).rate;
-        let lost = newest.since(self.last_grant).min(LOST_MAX).as_secs_f64();
-        // At an infinite rate only the limits bound the charge.
-        let by_pace = (burst + FASTER * per_s * lost).ceil() as u64;
-        let by_limit = |limit: &DeclaredLimit| match (limit.unit(), limit.per_second()) {
-            (LimitUnit::Requests, Some(per_s)) => Some(limit.quantity() + (per_s * lost) as u64),
-            _ => None,
-        };
-        let limits = self.declared(config).windows().iter();
-        let requests = limits.filter_map(by_limit).chain([by_pace]).min();
-        let requests = requests.unwrap_or(by_pace);
-        let left = self.remainders(now, config);
-        let left = left.into_iter().map(|left| left.remaining).max();
-        let requests = requests.min(left.unwrap_or(0));
-        self.charge(now, newest, &Cost::requests(requests), config);
+        let spent = self.rare.as_ref()?.spent.as_deref()?;
+        postcard::to_stdvec(spent).ok()
+    }
+
+    /// Adds what this key spent since its state was written, after the process that kept it was
+    /// killed: the smaller remainder of each limit holds (P10 in ARCHITECTURE.md).
+    ///
+    /// # Errors
+    /// The bytes are not those of [`Host::spent`]. Nothing is changed.
+    pub fn join_spent(
+        &mut self,
+        now: Timestamp,
+        bytes: &[u8],
+        config: &Config,
+    ) -> Result<(), RestoreError> {
+        let mut newer: Spent = postcard::from_bytes(bytes).map_err(RestoreError::Damaged)?;
+        if !newer.is_plausible() {
+            return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
+        }
+        // A granted request may leave a little later. Later times mean that the clock was set back.
+        newer.rebase(now + HORIZON, self.declared(config));
+        self.rare().spent.get_or_insert_default().join(&newer);
+        Ok(())
     }
 
     /// Charges `requests` that another copy of this state granted.

@@ -411,7 +411,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A killed process has saved its state within the last second.
+    /// A killed process has saved its state within the last second, and what it spent before each
+    /// permit was given out.
     #[test]
     fn no_window_has_more_than_its_quantity_killed_when_you_like(
         quantity in 3_u64..30,
@@ -422,6 +423,7 @@ proptest! {
         let mut now = at(1_795_000_000);
         let (mut host, mut rng) = (Host::new(&config, now), Rng::new(1));
         let (mut saved, mut saved_at, mut newest) = (host.snapshot(), now, now);
+        let mut spent = None;
         let mut open: Vec<Grant> = Vec::new();
         let mut left: Vec<Timestamp> = Vec::new();
         let leave = |left: &mut Vec<Timestamp>, grant: &Grant| {
@@ -433,6 +435,7 @@ proptest! {
                     let ask = AcquireRequest { cost, ..AcquireRequest::default() };
                     if let Decision::Granted(grant) = host.request(now, ask.clone(), &config) {
                         newest = newest.max(grant.start);
+                        spent = host.spent(&config);
                         open.push(grant);
                     }
                 }
@@ -458,7 +461,9 @@ proptest! {
                     let state = if is_clean { host.snapshot() } else { saved.clone() };
                     host = Host::restore(&state, now, &config).expect("its own bytes");
                     host.forget_leases();
-                    host.charge_lost(now, newest, &config);
+                    if let Some(spent) = &spent {
+                        host.join_spent(now, spent, &config).expect("its own bytes");
+                    }
                     host.resume_after(now, newest.max(now), &config);
                     (saved, saved_at) = (host.snapshot(), now);
                 }

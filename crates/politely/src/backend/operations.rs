@@ -19,7 +19,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Kept, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// A boxed future.
@@ -136,7 +136,9 @@ pub(crate) trait Operations: Send + Sync {
 
     fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError>;
 
-    fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) -> Result<(), SetError>;
+    fn spent(&self, key: &Key) -> Option<Snapshot>;
+
+    fn resume(&self, key: &Key, kept: &Kept<'_>) -> Result<(), SetError>;
 
     fn stats(&self) -> Stats;
 

@@ -16,7 +16,7 @@ use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::first_that_never_fits;
 use crate::error::{SetError, Unsupported};
 use crate::permit::Permit;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Kept, Snapshot};
 use crate::stats::{Commits, Stats};
 
 impl Limiter {
@@ -279,23 +279,24 @@ impl Limiter {
         self.operations().restore(key, state)
     }
 
-    /// Restores a key, as [`Limiter::restore`] does, after the process that kept the state has
-    /// died.
+    /// Returns what `key` spent of its declared limits, as bytes for [`Kept::spent`]. Returns
+    /// `None` for a key without such limits.
     ///
-    /// Its last grants may be missing in the state. `newest` is the latest departure that may have
-    /// been granted. No request leaves for one interval after it.
+    /// A process that may be killed stores the bytes before it gives out a permit of the key.
+    pub fn spent(&self, key: &Key) -> Option<Snapshot> {
+        self.operations().spent(key)
+    }
+
+    /// Restores a key, as [`Limiter::restore`] does, after the process that kept the state was
+    /// killed.
     ///
-    /// The locks stay, see [`Limiter::resume_locks`].
+    /// The state may lack the last grants. No request leaves for one interval after the newest of
+    /// them, and what they spent stays spent. The locks stay, see [`Limiter::resume_locks`].
     ///
     /// # Errors
     /// As [`Limiter::restore`].
-    pub fn resume(
-        &self,
-        key: &Key,
-        state: Option<&[u8]>,
-        newest: Timestamp,
-    ) -> Result<(), SetError> {
-        self.operations().resume(key, state, newest)
+    pub fn resume(&self, key: &Key, kept: &Kept<'_>) -> Result<(), SetError> {
+        self.operations().resume(key, kept)
     }
 
     /// Recreates a permit that was granted before a restart and that its holder may still use.

@@ -103,6 +103,7 @@ impl Coordinator {
             began: self.now(),
             answers: vec![None; items.len()],
             granted: Vec::with_capacity(items.len()),
+            others: Vec::new(),
             gone,
             found: 0,
             soonest: None,
@@ -190,6 +191,8 @@ struct Call<'a> {
     /// One answer per item.
     answers: Vec<Option<Answer>>,
     granted: Vec<Leaving>,
+    /// The further keys of the granted permits, and the departures.
+    others: Vec<(Key, Timestamp)>,
     gone: Vec<u64>,
     /// The number of items with a permit so far, including permits of an earlier answer.
     found: usize,
@@ -347,7 +350,12 @@ impl Call<'_> {
             .fetch_add(u64::from(!has_waited), Ordering::Relaxed);
         let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
-        let key = &wanted.keys[0];
+        let [key, others @ ..] = &wanted.keys[..] else {
+            return;
+        };
+        let last = start + interval * u32::from(slots - 1);
+        self.others
+            .extend(others.iter().map(|key| (key.clone(), last)));
         for (i, permit) in permit.split().enumerate() {
             let number = Number(number.0 + i as u64);
             let start = permit.start().max(now);
@@ -362,6 +370,7 @@ impl Call<'_> {
                 until: start + lease,
                 interval,
                 slots,
+                others: others.into(),
                 resource: wanted.resource.filter(|_| slots == 1),
                 ruled: wanted.ruled.clone(),
                 session: None,
@@ -527,7 +536,8 @@ impl Call<'_> {
         let now = self.coordinator.now();
         self.worker.waited(now.since(self.began));
         let coordinator = self.coordinator;
-        let kept = coordinator.keep_granted(self.worker, &self.granted, &self.gone, write);
+        let (granted, others, gone) = (&self.granted, &self.others, &self.gone);
+        let kept = coordinator.keep_granted(self.worker, granted, others, gone, write);
         if !kept.await {
             let unwritten = std::mem::take(&mut self.granted);
             coordinator.revoke_unwritten(self.worker, &unwritten, &mut self.answers);

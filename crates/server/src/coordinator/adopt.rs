@@ -61,6 +61,7 @@ impl Coordinator {
             heard: None,
             expired: left.is_none(),
             key: name.leases[0].0.clone(),
+            others: Box::default(),
             worker: Arc::clone(worker),
             wish: 0,
             start: now,

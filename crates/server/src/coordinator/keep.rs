@@ -2,10 +2,11 @@
 //!
 //! | state | when it is kept |
 //! | --- | --- |
-//! | permits granted, reported, cancelled and expired | before the answer is sent |
+//! | permits granted, reported, cancelled and expired; what was spent of declared limits | before the answer is sent |
 //! | holds, breakers, quarantines, operators' settings | on disk before the answer is sent |
 //! | learned rates | within a second |
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub(crate) struct Aftermath {
     pub(crate) gone: Vec<u64>,
     /// Keys whose hold, breaker or quarantine must survive a kill.
     pub(crate) held: Vec<Key>,
+    /// Keys whose reports corrected what was spent, and the departures of these requests.
+    pub(crate) settled: Vec<(Key, Timestamp)>,
     /// For each key in `held`, the index of the report that changed it.
     pub(crate) held_by: Vec<usize>,
 }
@@ -149,12 +152,21 @@ impl Coordinator {
         let Some(store) = &self.0.store else {
             return Ok(());
         };
+        let limiter = &self.0.limiter;
         let newest = |name: &str| {
             let micros = kept.newest.get(name).copied();
             micros.map_or(Timestamp::ZERO, Timestamp::from_micros)
         };
+        let resumed = |key: &Key, state: Option<&[u8]>| {
+            let spent = kept.spent.get(key.as_str());
+            let known = politely::Kept {
+                state,
+                spent: spent.map(Vec::as_slice),
+                newest: newest(key.as_str()),
+            };
+            limiter.resume(key, &known).ok()
+        };
         let mut lost = 0_u64;
-        let limiter = &self.0.limiter;
         let read = store.for_each_key(|name, state| {
             // The rows of sessions come before those of keys.
             if name.starts_with(sessions::ROW) {
@@ -167,7 +179,7 @@ impl Coordinator {
                 return self.resume_metadata(name, state);
             }
             let resumed = Key::parse(name).ok().and_then(|key| {
-                let resumed = limiter.resume(&key, Some(state), newest(name)).ok();
+                let resumed = resumed(&key, Some(state));
                 self.resume_claims(&key);
                 resumed
             });
@@ -178,7 +190,7 @@ impl Coordinator {
             if let Ok(key) = Key::parse(name)
                 && limiter.explain(&key).is_none()
             {
-                lost += u64::from(limiter.resume(&key, None, newest(name)).is_err());
+                lost += u64::from(resumed(&key, None).is_none());
             }
         }
         if lost > 0 {
@@ -213,6 +225,7 @@ impl Coordinator {
                 heard: None,
                 expired: false,
                 key,
+                others: Box::default(),
                 worker,
                 wish: granted.wish,
                 start,
@@ -239,6 +252,7 @@ impl Coordinator {
         &self,
         worker: &Worker,
         leaving: &[Leaving],
+        others: &[(Key, Timestamp)],
         gone: &[u64],
         write: JournalWrite,
     ) -> bool {
@@ -249,6 +263,9 @@ impl Coordinator {
             self.keep_gone(gone);
             return true;
         }
+        let first = leaving.iter().map(|leaving| (&leaving.key, leaving.start));
+        let others = others.iter().map(|(key, start)| (key, *start));
+        self.enter_departed(store, first, others);
         let granted: Vec<_> = leaving
             .iter()
             .map(|leaving| Granted {
@@ -264,6 +281,31 @@ impl Coordinator {
             JournalWrite::AtOnce => store.granted(&granted, gone),
             JournalWrite::WithOthers => store.granted_with_others(&granted, gone).await,
         }
+    }
+
+    /// Enters the departures that the records of the permits do not hold: what the `first` keys
+    /// spent of their declared limits, and the departures of the `others`. Returns whether there
+    /// are any.
+    fn enter_departed<'a>(
+        &self,
+        store: &Store,
+        first: impl Iterator<Item = (&'a Key, Timestamp)>,
+        others: impl Iterator<Item = (&'a Key, Timestamp)>,
+    ) -> bool {
+        let mut latest: BTreeMap<&Key, (Timestamp, bool)> = BTreeMap::new();
+        let first = first.map(|(key, start)| (key, start, false));
+        for (key, start, is_other) in first.chain(others.map(|(key, start)| (key, start, true))) {
+            let known = latest.entry(key).or_insert((start, is_other));
+            *known = (known.0.max(start), known.1 || is_other);
+        }
+        let departed = latest.into_iter().filter_map(|(key, (start, is_other))| {
+            let spent = self.0.limiter.spent(key);
+            (is_other || spent.is_some()).then_some((key.as_str(), start, spent))
+        });
+        let departed: Vec<_> = departed.collect();
+        let is_any = !departed.is_empty();
+        store.enter_departed(departed);
+        is_any
     }
 
     /// Lets repeated calls get the permits of `leaving`, which are in the journal now. A permit
@@ -326,8 +368,16 @@ impl Coordinator {
         let Aftermath {
             gone,
             held,
+            settled,
             held_by,
         } = aftermath;
+        if let Some(store) = self.journal().filter(|_| !settled.is_empty()) {
+            let settled = settled.iter().map(|(key, start)| (key, *start));
+            if self.enter_departed(store, settled, std::iter::empty()) {
+                // A failure is counted. The permits' estimates are recorded in any case.
+                let _ = store.write();
+            }
+        }
         let mut not_durable = Vec::new();
         if !held.is_empty() {
             let (confirmed, kept) = tokio::join!(self.confirm(&held), self.keep_now(&held));

@@ -37,6 +37,8 @@ pub(crate) struct Out {
     /// Whether its lease has ended. It is kept for a late report.
     pub(crate) expired: bool,
     pub(crate) key: Key,
+    /// The further keys that it was granted for. Empty after a restart.
+    pub(crate) others: Box<[Key]>,
     pub(crate) worker: Arc<Worker>,
     pub(crate) wish: u64,
     pub(crate) start: Timestamp,
@@ -234,6 +236,12 @@ impl Shard {
 }
 
 impl Out {
+    /// Returns its keys, each with the start of its request.
+    pub(super) fn departures(&self) -> impl Iterator<Item = (Key, Timestamp)> {
+        let keys = std::iter::once(&self.key).chain(&self.others);
+        keys.map(|key| (key.clone(), self.start))
+    }
+
     /// Drops the permit without ending its leases.
     pub(crate) fn abandon(self) {
         if let Some(permit) = self.permit {

@@ -129,6 +129,9 @@ impl Coordinator {
             body.received(told.bytes);
             body.settle(&used);
             drop(body);
+            if told.bytes > 0 || !used.is_empty() {
+                aftermath.settled.extend(out.departures());
+            }
             let answer = answered.clone().answer(told, now, false);
             self.0.permits.settle(&mut shard, number, answered);
             aftermath.gone.push(number.0);
@@ -145,6 +148,9 @@ impl Coordinator {
             return self.unknown(worker, told, now);
         };
         let key = out.key.clone();
+        if report.bytes > 0 || !report.used.is_empty() {
+            aftermath.settled.extend(out.departures());
+        }
         let (directions, body) = if told.body_coming && !out.expired {
             let (directions, body) = permit.report_head(&report);
             (directions, Some(body))

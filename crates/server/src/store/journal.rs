@@ -16,7 +16,8 @@
 //! for long enough, even if the permit has ended: a key's learned state is kept sooner. In memory,
 //! a live permit takes 17 bytes, for its number and its place in the file.
 
-use std::collections::HashMap;
+mod replay;
+
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -25,8 +26,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::count::Counts;
-use super::record::{self, Granted, HEADER, Header, Reader, Record};
+use super::record::{self, Departed, Granted, HEADER, Reader, Record};
 use super::{Durability, OpenError};
+use replay::{BEFORE, Found, replay};
 
 type Map<K, V> = hashbrown::HashMap<K, V, foldhash::fast::RandomState>;
 
@@ -69,36 +71,6 @@ pub(super) struct Entered {
     /// Why a record could not be made.
     refused: Option<io::Error>,
 }
-
-/// The content of the files of earlier runs.
-#[derive(Default)]
-pub(super) struct Found {
-    /// Permits that have not ended, each with the place of its last record.
-    live: Map<u64, (u64, Granted<'static>)>,
-    /// The latest start that was granted, per key, in microseconds.
-    pub(super) newest: HashMap<String, u64>,
-    /// The number of the database's transactions.
-    pub(super) commits: u64,
-    /// Bytes that were cut off or skipped.
-    pub(super) damaged: u64,
-    /// Whether there was no journal, or an empty one.
-    pub(super) is_new: bool,
-    /// Files that are damaged in the middle.
-    broken: Vec<PathBuf>,
-}
-
-impl Found {
-    pub(super) fn live_len(&self) -> usize {
-        self.live.len()
-    }
-
-    pub(super) fn into_live(self) -> Vec<Granted<'static>> {
-        self.live.into_values().map(|(_, permit)| permit).collect()
-    }
-}
-
-/// The place of a permit that is only in the previous file.
-const BEFORE: u64 = u64::MAX;
 
 impl Journal {
     /// Opens or creates the journal in `dir` and reads its records.
@@ -201,6 +173,23 @@ impl Journal {
             written: Arc::clone(&open.written),
             refused,
         }
+    }
+
+    /// Enters the latest departures of keys. They are written with the next record.
+    pub(super) fn enter_departed(&self, departed: &[Departed<'_>], counts: &Counts) {
+        let open = &mut *self.open.lock();
+        for key in departed {
+            let entered = record::departed(&mut open.buffer, key);
+            if entered.is_err() {
+                counts.journaled(&entered);
+            }
+        }
+    }
+
+    /// Writes all entered records. Returns `false` if that failed.
+    pub(super) fn write(&self, counts: &Counts) -> bool {
+        let mut open = self.open.lock();
+        open.append(counts) && self.secure(open, counts)
     }
 
     /// Writes all entered records, unless another call has written those of `entered`. Returns
@@ -458,111 +447,6 @@ fn written_for<R: Read>(permit: u64, reader: &mut Reader<R>) -> io::Result<Grant
 fn sync_folder(path: &Path) -> io::Result<()> {
     path.parent()
         .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
-}
-
-/// Adds the records of the file at `path` to `found`, and cuts off bytes at its end that are no
-/// record. Creates the file if it does not exist.
-fn replay(path: &Path, found: &mut Found) -> Result<(File, u64), OpenError> {
-    let io = |why| OpenError::io(path, why);
-    let mut file = crate::private::read_append(path).map_err(io)?;
-    let mut reader = Reader::new(BufReader::with_capacity(256 * 1024, &file));
-    let header = reader.header().map_err(io)?;
-    let mut whole = reader.whole();
-    if whole > 0 {
-        found.read(&mut reader, 0).map_err(io)?;
-        whole = reader.whole();
-    }
-    let len = file.metadata().map_err(io)?.len();
-    if len > whole {
-        let rest = Rest::of(&file, whole).map_err(io)?;
-        let end = match header {
-            Header::Version(other) => {
-                return Err(OpenError::Version {
-                    path: path.to_owned(),
-                    format: other.to_string(),
-                });
-            }
-            Header::Foreign if record::find(&rest.bytes).is_none() => {
-                return Err(OpenError::NotOurs {
-                    path: path.to_owned(),
-                    why: "not a journal of permits".to_owned(),
-                });
-            }
-            _ => rest.salvage(found).map_err(io)?,
-        };
-        if end > whole {
-            found.broken.push(path.to_owned());
-        }
-        whole = end;
-        if len > whole {
-            found.damaged += len - whole;
-            file.set_len(whole).map_err(io)?;
-        }
-    }
-    if whole == 0 {
-        file.write_all(HEADER).map_err(io)?;
-        // This fsync happens once per folder. After it, an empty journal shows that the file was
-        // emptied.
-        file.sync_data().map_err(io)?;
-        whole = HEADER.len() as u64;
-    }
-    Ok((file, whole))
-}
-
-/// The bytes after the first damage of a file.
-struct Rest {
-    begins: u64,
-    bytes: Vec<u8>,
-}
-
-impl Rest {
-    fn of(mut file: &File, begins: u64) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(begins))?;
-        file.read_to_end(&mut bytes)?;
-        Ok(Self { begins, bytes })
-    }
-
-    /// Reads all whole records. Returns the place where the last of them ends, or the place of the
-    /// damage if there are none.
-    fn salvage(&self, found: &mut Found) -> io::Result<u64> {
-        let mut end = 0;
-        while let Some(skipped) = record::find(&self.bytes[end..]) {
-            let at = end + skipped;
-            found.damaged += skipped as u64;
-            let mut reader = Reader::new(&self.bytes[at..]);
-            found.read(&mut reader, self.begins + at as u64)?;
-            end = at + reader.whole() as usize;
-        }
-        Ok(self.begins + end as u64)
-    }
-}
-
-impl Found {
-    /// Reads records until the next one is not whole. The reader begins at byte `offset` of its
-    /// file.
-    fn read<R: Read>(&mut self, reader: &mut Reader<R>, offset: u64) -> io::Result<()> {
-        loop {
-            let at = offset + reader.whole();
-            match reader.record()? {
-                Some(Record::Granted(granted)) => {
-                    if let Some(newest) = self.newest.get_mut(&*granted.key) {
-                        *newest = granted.start_us.max(*newest);
-                    } else {
-                        let key = granted.key.clone().into_owned();
-                        self.newest.insert(key, granted.start_us);
-                    }
-                    self.live.insert(granted.permit, (at, granted.into_owned()));
-                }
-                Some(Record::Gone(permit)) => {
-                    self.live.remove(&permit);
-                }
-                Some(Record::Committed(commits)) => self.commits = commits.max(self.commits),
-                Some(Record::Carried) => self.live.retain(|_, (at, _)| *at != BEFORE),
-                None => return Ok(()),
-            }
-        }
-    }
 }
 
 fn with(path: &Path, ending: &str) -> PathBuf {

@@ -37,6 +37,8 @@ use commit::{Batch, Committer};
 use count::Counts;
 use journal::Journal;
 use politely::Snapshot;
+use politely::core::Timestamp;
+use record::Departed;
 use seal::Versioned;
 use tables::Tables;
 
@@ -94,6 +96,10 @@ pub struct Kept {
     /// reaches back as far as the journal, which is several seconds at least. A key's learned state
     /// may lack these starts.
     pub newest: HashMap<String, u64>,
+    /// What each key with declared limits had spent of them when its last permit was granted, as
+    /// the bytes of [`Limiter::spent`](politely::Limiter::spent). A key's learned state may lack a
+    /// part of it.
+    pub spent: HashMap<String, Vec<u8>>,
     /// Bytes of the journal that were cut off or skipped as damaged, for example half a record
     /// after a kill or a power loss.
     pub damaged: u64,
@@ -218,6 +224,10 @@ impl Store {
             boot: start.boot,
             config: start.config,
             newest: std::mem::take(&mut found.newest),
+            spent: std::mem::take(&mut found.spent)
+                .into_iter()
+                .map(|(key, (_, spent))| (key, spent))
+                .collect(),
             damaged: found.damaged,
             live: found.into_live(),
         };
@@ -335,6 +345,30 @@ impl Store {
         self.journal.finish(entered, &self.counts)
     }
 
+    /// Enters the latest departures of keys, which the next write of the journal records. `spent`
+    /// is the result of [`Limiter::spent`](politely::Limiter::spent), read after the grant.
+    pub fn enter_departed<'a>(
+        &self,
+        departed: impl IntoIterator<Item = (&'a str, Timestamp, Option<Snapshot>)>,
+    ) {
+        let departed = departed.into_iter().map(|(key, start, spent)| {
+            let spent = self.versioned(spent.unwrap_or_default());
+            Departed {
+                key: key.into(),
+                start_us: start.as_micros(),
+                version: spent.version,
+                spent: spent.bytes.into(),
+            }
+        });
+        let departed: Vec<_> = departed.collect();
+        self.journal.enter_departed(&departed, &self.counts);
+    }
+
+    /// Writes what was entered into the journal. Returns `false` if that failed.
+    pub fn write(&self) -> bool {
+        self.journal.write(&self.counts)
+    }
+
     /// Records that permits were reported, cancelled or expired. Skips unknown permits.
     pub fn gone(&self, permits: &[u64]) {
         self.journal.gone(permits, &self.counts);
@@ -354,6 +388,7 @@ impl Store {
             config: None,
             live: Vec::new(),
             newest: HashMap::new(),
+            spent: HashMap::new(),
             damaged: 0,
         }
     }

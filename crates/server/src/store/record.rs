@@ -19,6 +19,7 @@ const HEAD: usize = 6;
 
 const GRANTED: u8 = b'G';
 const GONE: u8 = b'X';
+const DEPARTED: u8 = b'D';
 const CARRIED: u8 = b'C';
 const COMMITTED: u8 = b'S';
 
@@ -53,6 +54,21 @@ impl Granted<'_> {
     }
 }
 
+/// The latest departure of a key, and what the key spent of its declared limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Departed<'a> {
+    #[serde(borrow)]
+    pub(crate) key: Cow<'a, str>,
+    /// The start of its latest request, in microseconds of the coordinator's clock.
+    pub(crate) start_us: u64,
+    /// The version of `spent`. Of two records of a key, the one with the higher version is newer.
+    pub(crate) version: u64,
+    /// The bytes of [`Limiter::spent`](politely::Limiter::spent). Empty for a key without declared
+    /// limits.
+    #[serde(borrow)]
+    pub(crate) spent: Cow<'a, [u8]>,
+}
+
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
@@ -60,6 +76,8 @@ pub(crate) enum Record<'a> {
     Granted(Granted<'a>),
     /// A permit was reported, cancelled or expired.
     Gone(u64),
+    /// A request of a key left or was settled.
+    Departed(Departed<'a>),
     /// All live permits of the previous file are above this record.
     Carried,
     /// The number of the database's transactions.
@@ -77,6 +95,12 @@ pub(crate) fn gone(bytes: &mut Vec<u8>, permit: u64) {
     seal(bytes, GONE, &permit).expect("a number of at most ten bytes fits a record");
 }
 
+/// Appends a key's latest departure to `bytes`. Leaves `bytes` unchanged on an error, which means
+/// that its texts are too long for a record.
+pub(crate) fn departed(bytes: &mut Vec<u8>, departed: &Departed<'_>) -> io::Result<()> {
+    seal(bytes, DEPARTED, departed)
+}
+
 /// Appends the mark after the live permits of the previous file to `bytes`.
 pub(crate) fn carried(bytes: &mut Vec<u8>) {
     seal(bytes, CARRIED, &()).expect("one byte fits a record");
@@ -91,7 +115,7 @@ pub(crate) fn committed(bytes: &mut Vec<u8>, commits: u64) {
 pub(crate) fn find(bytes: &[u8]) -> Option<usize> {
     let is_record = |at: usize| {
         let kind = bytes.get(at + HEAD)?;
-        if ![GRANTED, GONE, CARRIED, COMMITTED].contains(kind) {
+        if ![GRANTED, GONE, DEPARTED, CARRIED, COMMITTED].contains(kind) {
             return None;
         }
         Reader::new(&bytes[at..]).record().ok()?.map(drop)
@@ -222,6 +246,7 @@ fn decode(payload: &[u8]) -> Option<Record<'_>> {
     match kind {
         GRANTED => body_of(body).map(Record::Granted),
         GONE => body_of(body).map(Record::Gone),
+        DEPARTED => body_of(body).map(Record::Departed),
         CARRIED => body_of(body).map(|()| Record::Carried),
         COMMITTED => body_of(body).map(Record::Committed),
         _ => None,
@@ -310,7 +335,7 @@ mod tests {
     proptest! {
            /// Random bytes almost never have a valid checksum, so half of the cases are sealed.
            #[test]
-           fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300), kind in prop_oneof![Just(GRANTED), Just(GONE), Just(CARRIED), Just(COMMITTED), any::<u8>()]) {
+           fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300), kind in prop_oneof![Just(GRANTED), Just(GONE), Just(DEPARTED), Just(CARRIED), Just(COMMITTED), any::<u8>()]) {
                let mut sealed = Vec::new();
                seal(&mut sealed, kind, &bytes.as_slice()).unwrap();
                // Without postcard's length prefix, the bytes are the body itself.
@@ -325,6 +350,7 @@ mod tests {
                        match &record {
                            Record::Granted(permit) => granted(&mut again, permit).unwrap(),
                            Record::Gone(permit) => gone(&mut again, *permit),
+                           Record::Departed(key) => departed(&mut again, key).unwrap(),
                            Record::Carried => carried(&mut again),
                            Record::Committed(commits) => committed(&mut again, *commits),
                        }

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use politely::Kept;
 use politely::core::key::Key;
 
 use super::sent::Known;
@@ -41,13 +42,18 @@ impl Engine {
             return;
         };
         let now = self.limits.now();
-        for (name, known) in known {
+        for (name, mut known) in known {
             let Ok(key) = name.parse::<Key>() else {
                 continue;
             };
             let newest = known.newest(now);
             let state = known.state_or(store.key(&name).ok().flatten());
-            self.limits.resume(&key, state.as_deref(), newest);
+            let kept = Kept {
+                state: state.as_deref(),
+                spent: known.spent.as_deref(),
+                newest,
+            };
+            self.limits.resume(&key, &kept);
             self.restored
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -104,12 +110,23 @@ impl Engine {
     /// request must not leave.
     pub(crate) fn write_sent(&self, leave: &Leave) -> bool {
         let Some(sent) = &self.sent else { return true };
-        match sent.sent(leave.keys(), self.limits.now()) {
+        let spent = |key: &Key| self.limits.spent(key);
+        match sent.sent(leave.keys(), self.limits.now(), spent) {
             Ok(()) => true,
             Err(why) => {
                 self.lose_state(&io_words(&why));
                 false
             }
+        }
+    }
+
+    /// Records what a request spent of the declared limits of its `keys`, after it was settled.
+    pub(crate) fn write_spent(&self, keys: &[Key]) {
+        let spent = |key: &Key| self.limits.spent(key);
+        if let Some(sent) = &self.sent
+            && let Err(why) = sent.settled(keys, self.limits.now(), spent)
+        {
+            self.lose_state(&io_words(&why));
         }
     }
 

@@ -1,7 +1,8 @@
 //! `sent.log` in the state folder: the events that `politely.redb` does not hold yet. With it, a
 //! process that is killed and started again in a loop stays polite.
 //!
-//! A request is recorded before it leaves. A key's state after a refusal or failure is recorded
+//! A request is recorded before it leaves, with what its keys spent of their declared limits. A
+//! key's state after a refusal or failure is recorded
 //! before the key's next request leaves. Each event is one `write`. Nothing is flushed to the disk
 //! itself. A record is
 //! `length u16 · crc32 u32 · kind u8 · time u64 · key length u16 · key · state`, little-endian. The
@@ -14,6 +15,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use politely::Snapshot;
 use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
@@ -22,6 +24,7 @@ use politely::core::key::Key;
 const HEAD: usize = 6;
 const SENT: u8 = b'S';
 const LEARNED: u8 = b'L';
+const SPENT: u8 = b'P';
 
 /// The open journal.
 pub(crate) struct SentLog {
@@ -47,6 +50,8 @@ pub(crate) struct Known {
     pub(crate) newest_us: u64,
     /// Its state after the last refusal or failure.
     pub(crate) state: Option<Vec<u8>>,
+    /// What it spent of its declared limits.
+    pub(crate) spent: Option<Vec<u8>>,
 }
 
 impl Known {
@@ -57,8 +62,8 @@ impl Known {
     }
 
     /// Returns the newer of the journal's state and `kept`.
-    pub(crate) fn state_or(self, kept: Option<Vec<u8>>) -> Option<Vec<u8>> {
-        match (self.state, kept) {
+    pub(crate) fn state_or(&mut self, kept: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        match (self.state.take(), kept) {
             (Some(own), Some(kept)) if Host::written_at(&kept) > Host::written_at(&own) => {
                 Some(kept)
             }
@@ -96,20 +101,44 @@ impl SentLog {
         Ok((Self { path, open }, known))
     }
 
-    /// Records that a request that names `keys` is about to leave at `now`.
+    /// Records that a request that names `keys` is about to leave at `now`. `spent` returns what a
+    /// key spent of its declared limits, if it has any.
     ///
     /// # Errors
     /// Returns an error if the record could not be written. The request must not leave then.
-    pub(crate) fn sent(&self, keys: &[Key], now: Timestamp) -> io::Result<()> {
+    pub(crate) fn sent(
+        &self,
+        keys: &[Key],
+        now: Timestamp,
+        spent: impl Fn(&Key) -> Option<Snapshot>,
+    ) -> io::Result<()> {
         let open = &mut *self.lock();
         open.buffer.clear();
         for key in keys {
             seal(&mut open.buffer, SENT, now.as_micros(), key.as_str(), &[]);
-            if !open.keys.contains(key) {
-                open.keys.insert(key.clone());
-            }
         }
-        open.append()
+        open.enter_spent(keys, now, spent);
+        open.append(keys)
+    }
+
+    /// Records what a request that named `keys` spent, after it was settled. `spent` is as for
+    /// [`Self::sent`].
+    ///
+    /// # Errors
+    /// Returns an error if the record could not be written.
+    pub(crate) fn settled(
+        &self,
+        keys: &[Key],
+        now: Timestamp,
+        spent: impl Fn(&Key) -> Option<Snapshot>,
+    ) -> io::Result<()> {
+        let open = &mut *self.lock();
+        open.buffer.clear();
+        open.enter_spent(keys, now, spent);
+        if open.buffer.is_empty() {
+            return Ok(());
+        }
+        open.append(keys)
     }
 
     /// Records that `key` was refused, or that a request of it failed. `state` is its learned
@@ -127,8 +156,7 @@ impl SentLog {
             key.as_str(),
             state,
         );
-        open.keys.insert(key.clone());
-        open.append()
+        open.append(std::slice::from_ref(key))
     }
 
     /// Counts `key` among the keys with records: its state is not in `politely.redb` yet.
@@ -166,7 +194,29 @@ impl SentLog {
 }
 
 impl Open {
-    fn append(&mut self) -> io::Result<()> {
+    /// Adds what each of `keys` spent to the buffer. The caller holds the lock, so that the last
+    /// record of a key is the newest.
+    fn enter_spent(
+        &mut self,
+        keys: &[Key],
+        now: Timestamp,
+        spent: impl Fn(&Key) -> Option<Snapshot>,
+    ) {
+        for key in keys {
+            if let Some(spent) = spent(key) {
+                let time_us = now.as_micros();
+                seal(&mut self.buffer, SPENT, time_us, key.as_str(), &spent);
+            }
+        }
+    }
+
+    /// Writes the buffer, which holds records of `keys`.
+    fn append(&mut self, keys: &[Key]) -> io::Result<()> {
+        for key in keys {
+            if !self.keys.contains(key) {
+                self.keys.insert(key.clone());
+            }
+        }
         if let Err(why) = self.file.write_all(&self.buffer) {
             // Half a record would hide all later ones.
             let _ = self.file.set_len(self.len);
@@ -230,6 +280,7 @@ fn replay(bytes: &[u8], known: &mut HashMap<String, Known>) -> usize {
         };
         match kind {
             SENT => known.newest_us = known.newest_us.max(time_us),
+            SPENT => known.spent = Some(state.to_vec()),
             _ => known.state = Some(state.to_vec()),
         }
     }
@@ -278,18 +329,32 @@ mod tests {
         Timestamp::from_micros(micros)
     }
 
+    fn unlimited(_: &Key) -> Option<Snapshot> {
+        None
+    }
+
+    fn spends(quantity: u8) -> impl Fn(&Key) -> Option<Snapshot> {
+        move |_| {
+            Some(Snapshot {
+                version: 0,
+                state: vec![quantity],
+            })
+        }
+    }
+
     #[test]
     fn what_left_and_what_was_learned_is_known_after_a_kill() {
         let dir = tempfile::tempdir().unwrap();
         let (log, known) = SentLog::open(dir.path()).unwrap();
         assert!(known.is_empty());
-        log.sent(&[key("a"), key("b")], at(5)).unwrap();
+        log.sent(&[key("a"), key("b")], at(5), spends(3)).unwrap();
         log.learned(&key("a"), b"state", at(6)).unwrap();
-        log.sent(&[key("a")], at(7)).unwrap();
+        log.sent(&[key("a")], at(7), spends(4)).unwrap();
         let (_, known) = SentLog::open(dir.path()).unwrap();
         let a = Known {
             newest_us: 7,
             state: Some(b"state".to_vec()),
+            spent: Some(vec![4]),
         };
         assert_eq!((&known["a"], known["b"].newest_us), (&a, 5));
         assert_eq!(known["a"].newest(at(6)), at(6), "the clock was set back");
@@ -299,9 +364,9 @@ mod tests {
     fn records_are_dropped_only_after_their_states_were_kept() {
         let dir = tempfile::tempdir().unwrap();
         let (log, _) = SentLog::open(dir.path()).unwrap();
-        log.sent(&[key("a")], at(1)).unwrap();
+        log.sent(&[key("a")], at(1), unlimited).unwrap();
         assert_eq!(log.rotate().unwrap(), HashSet::from([key("a")]));
-        log.sent(&[key("b")], at(2)).unwrap();
+        log.sent(&[key("b")], at(2), unlimited).unwrap();
         let names = |log: &HashMap<String, Known>| {
             let mut names: Vec<_> = log.keys().cloned().collect();
             names.sort();
@@ -336,7 +401,7 @@ mod tests {
                 fs::write(&path, &bytes).unwrap();
                 let (log, known) = SentLog::open(dir.path()).unwrap();
                 assert_eq!(known.len(), 1, "cut {cut}, {zeros} zeros");
-                log.sent(&[key("c")], at(9)).unwrap();
+                log.sent(&[key("c")], at(9), unlimited).unwrap();
                 assert_eq!(SentLog::open(dir.path()).unwrap().1.len(), 2);
             }
         }

@@ -22,7 +22,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Kept, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// The name of this backend in errors.
@@ -246,12 +246,11 @@ impl Operations for Coordinator {
         Err(unsupported("restore", RESTORE_THERE).into())
     }
 
-    fn resume(
-        &self,
-        _key: &Key,
-        _state: Option<&[u8]>,
-        _newest: Timestamp,
-    ) -> Result<(), SetError> {
+    fn spent(&self, _key: &Key) -> Option<Snapshot> {
+        None
+    }
+
+    fn resume(&self, _key: &Key, _kept: &Kept<'_>) -> Result<(), SetError> {
         Err(unsupported("resume", RESTORE_THERE).into())
     }
 

@@ -23,7 +23,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::{Departure, Permit};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Kept, Snapshot};
 use crate::stats::{Commits, Stats};
 
 impl Operations for Local {
@@ -296,15 +296,28 @@ impl Operations for Local {
         self.restore_with(key, state, Host::forget_locks)
     }
 
-    fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) -> Result<(), SetError> {
-        if let Some(state) = state {
+    fn spent(&self, key: &Key) -> Option<Snapshot> {
+        let mut found = self.registry.find(key)?;
+        let entry = found.entry();
+        let state = entry.host.spent(entry.config)?;
+        found.shard.snapshots += 1;
+        let version = found.shard.snapshots;
+        Some(Snapshot { version, state })
+    }
+
+    fn resume(&self, key: &Key, kept: &Kept<'_>) -> Result<(), SetError> {
+        if let Some(state) = kept.state {
             self.restore_with(key, state, |_| {})?;
         }
+        let mut joined = Ok(());
         self.with_key(key, |now, entry| {
-            entry.host.charge_lost(now, newest, entry.config);
-            entry.host.resume_after(now, newest.max(now), entry.config);
+            if let Some(spent) = kept.spent {
+                joined = entry.host.join_spent(now, spent, entry.config);
+            }
+            let newest = kept.newest.max(now);
+            entry.host.resume_after(now, newest, entry.config);
         })?;
-        Ok(())
+        Ok(joined?)
     }
 
     fn stats(&self) -> Stats {

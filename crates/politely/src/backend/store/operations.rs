@@ -24,7 +24,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Kept, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// The name of this backend in errors.
@@ -250,12 +250,11 @@ impl Operations for Store {
         Ok(())
     }
 
-    fn resume(
-        &self,
-        _key: &Key,
-        _state: Option<&[u8]>,
-        _newest: Timestamp,
-    ) -> Result<(), SetError> {
+    fn spent(&self, _key: &Key) -> Option<Snapshot> {
+        None
+    }
+
+    fn resume(&self, _key: &Key, _kept: &Kept<'_>) -> Result<(), SetError> {
         Err(SetError::Unsupported(Unsupported {
             operation: "resume",
             backend: BACKEND,

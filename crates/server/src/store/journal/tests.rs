@@ -70,6 +70,28 @@ fn what_is_out_is_out_after_a_restart_and_nothing_else() {
 }
 
 #[test]
+fn the_newest_version_of_what_a_key_spent_is_known() {
+    let dir = tempdir().unwrap();
+    let (journal, counts, _) = open(dir.path(), LARGE);
+    let departed = |start_us, version, spent: &'static [u8]| Departed {
+        key: "account".into(),
+        start_us,
+        version,
+        spent: spent.into(),
+    };
+    // Two calls enter their records in the wrong order.
+    journal.enter_departed(&[departed(7, 2, b"two"), departed(5, 1, b"one")], &counts);
+    assert!(journal.granted(&permits([1]), &[], &counts));
+    journal.enter_departed(&[departed(9, 0, b"")], &counts);
+    assert!(journal.write(&counts));
+    drop(journal);
+    let (.., found) = open(dir.path(), LARGE);
+    assert_eq!(found.newest["account"], 9);
+    assert_eq!(found.spent["account"], (2, b"two".to_vec()));
+    assert_eq!(found.into_live(), permits([1]));
+}
+
+#[test]
 fn a_torn_tail_is_cut_at_every_byte() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("permits.journal");

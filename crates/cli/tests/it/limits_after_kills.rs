@@ -1,0 +1,137 @@
+//! Kills a coordinator and `fetch` in a loop, just after each request, before the learned states
+//! are on disk. No declared limit is exceeded.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::durable::{Serve, call, serve_with};
+use crate::fleet::http::Http;
+use crate::misbehaving::{Server, respond};
+use crate::run::fetch_at;
+
+const LIVES: usize = 12;
+
+/// Kills the coordinator when `lives` have each taken at most `each` permits. Returns the answers
+/// to the acquire calls.
+fn grants(
+    dir: &Path,
+    rules: &str,
+    each: usize,
+    item: &Value,
+    report: Option<&Value>,
+) -> Vec<Value> {
+    let file = dir.join("rules.toml");
+    fs::write(&file, rules).expect("the folder is writable");
+    let policy = format!("--policy={}", file.display());
+    let mut answers = Vec::new();
+    for life in 0..LIVES {
+        let serve: Serve = serve_with(&dir.join("state"), &["--law=fixed", "--rate=1000", &policy]);
+        let mut http = Http::new(serve.address);
+        for n in 0..each {
+            let mut item = item.clone();
+            item["key"] = json!(format!("h{}.example", (life + n) % 3));
+            let asked = json!({ "client": "w", "wait_ms": 300, "items": [item] });
+            let (status, answer) =
+                call(&mut http, "POST", "/api/v1/acquire", &asked).expect("it answers");
+            assert_eq!(status, 200, "{answer}");
+            let answer = answer["items"][0].clone();
+            if let (Some(report), Some(permit)) = (report, answer["permit"].as_str()) {
+                let mut report = report.clone();
+                report["permit"] = json!(permit);
+                let told = json!({ "client": "w", "items": [report] });
+                let (status, said) =
+                    call(&mut http, "POST", "/api/v1/report", &told).expect("it answers");
+                assert!(
+                    status == 200 && said["items"][0]["error"].is_null(),
+                    "{said}"
+                );
+            }
+            answers.push(answer);
+        }
+    }
+    answers
+}
+
+fn granted(answers: &[Value]) -> usize {
+    answers
+        .iter()
+        .filter(|answer| answer["permit"].is_string())
+        .count()
+}
+
+#[test]
+fn an_account_keeps_its_requests() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"account\"\nlimits = [\"10/h\"]\n";
+    let answers = grants(dir.path(), rules, 2, &json!({}), None);
+    assert_eq!(granted(&answers), 10, "{answers:#?}");
+}
+
+#[test]
+fn a_host_keeps_its_requests() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = "[[rule]]\nmatch = [\"*.example\"]\nlimits = [\"3/h\"]\n";
+    let answers = grants(dir.path(), rules, 2, &json!({}), None);
+    assert_eq!(granted(&answers), 9, "{answers:#?}");
+}
+
+#[test]
+fn tokens_that_were_used_beyond_the_estimate_stay_used() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules =
+        "[[rule]]\nmatch = [\"*.example\"]\naccount = \"account\"\nlimits = [\"1000 tokens/h\"]\n";
+    let item = json!({ "cost": { "requests": 1, "tokens": 10 } });
+    let report = json!({ "status": 200, "used": { "tokens": 200 } });
+    let answers = grants(dir.path(), rules, 1, &item, Some(&report));
+    assert_eq!(granted(&answers), 5, "{answers:#?}");
+}
+
+#[test]
+fn bytes_that_were_received_stay_spent() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"account\"\nlimits = [\"1 MB/h\"]\n";
+    let report = json!({ "status": 200, "bytes": 300_000 });
+    let answers = grants(dir.path(), rules, 1, &json!({}), Some(&report));
+    assert_eq!(granted(&answers), 4, "{answers:#?}");
+}
+
+/// Starts `fetch` again and again, and kills it when a page was served. Returns the number of
+/// requests.
+fn fetched(limits: &str, page: &str) -> usize {
+    let page = page.to_owned();
+    let server = Server::start(move |_, stream| respond(stream, "200 OK", "", &page));
+    let dir = tempfile::tempdir().expect("a folder");
+    for _ in 0..LIVES {
+        let before = server.times().len();
+        let mut child = fetch_at("1000")
+            .args(["--no-robots", "--limits", limits, "--state"])
+            .arg(dir.path().join("state"))
+            .args((0..50).map(|i| server.url(&i.to_string())))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let began = Instant::now();
+        while server.times().len() == before && began.elapsed() < Duration::from_millis(500) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        kill(&mut child);
+    }
+    server.times().len()
+}
+
+fn kill(child: &mut Child) {
+    child.kill().expect("it is killed");
+    child.wait().expect("it is gone");
+}
+
+#[test]
+fn a_killed_fetch_keeps_its_requests() {
+    let came = fetched("6/h", "page");
+    assert!((1..=6).contains(&came), "{came}");
+}
