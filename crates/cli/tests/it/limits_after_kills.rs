@@ -81,6 +81,15 @@ fn a_host_keeps_its_requests() {
 }
 
 #[test]
+fn a_gap_between_requests_stays() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"account\"\n\
+                 limits = [\"60/h\"]\nspacing = \"fixed\"\n";
+    let answers = grants(dir.path(), rules, 1, &json!({}), None);
+    assert_eq!(granted(&answers), 1, "{answers:#?}");
+}
+
+#[test]
 fn tokens_that_were_used_beyond_the_estimate_stay_used() {
     let dir = tempfile::tempdir().expect("a folder");
     let rules =

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::rule::RuleState;
 use super::{AcquireRequest, HORIZON, Host, Reason, RestoreError, Wait};
 use crate::Timestamp;
 use crate::budget::{Cost, DeclaredLimit, DeclaredLimits, LimitUnit, Remainder, Spent, UnitCosts};
@@ -239,18 +240,20 @@ impl Host {
         spent.is_none_or(|spent| spent.is_clear(now, self.declared(config)))
     }
 
-    /// Returns what was spent of the declared limits, as bytes for [`Host::join_spent`]. `None` for
-    /// a key without such limits.
+    /// Returns what was spent of the declared limits and of the gap that a rule sets, as bytes for
+    /// [`Host::join_spent`]. `None` for a key without either.
     pub fn spent(&self, config: &Config) -> Option<Vec<u8>> {
-        if self.declared(config).windows().is_empty() {
+        let is_limited = !self.declared(config).windows().is_empty();
+        if !is_limited && !self.is_spaced() {
             return None;
         }
-        let spent = self.rare.as_ref()?.spent.as_deref()?;
-        postcard::to_stdvec(spent).ok()
+        let rare = self.rare.as_ref()?;
+        postcard::to_stdvec(&(rare.spent.as_deref(), rare.rule)).ok()
     }
 
     /// Adds what this key spent since its state was written, after the process that kept it was
-    /// killed: the smaller remainder of each limit holds (P10 in ARCHITECTURE.md).
+    /// killed: the smaller remainder of each limit and the later end of the gap hold (P10 in
+    /// ARCHITECTURE.md).
     ///
     /// # Errors
     /// The bytes are not those of [`Host::spent`]. Nothing is changed.
@@ -260,13 +263,20 @@ impl Host {
         bytes: &[u8],
         config: &Config,
     ) -> Result<(), RestoreError> {
-        let mut newer: Spent = postcard::from_bytes(bytes).map_err(RestoreError::Damaged)?;
-        if !newer.is_plausible() {
-            return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
+        type Read = (Option<Spent>, Option<RuleState>);
+        let (newer, gap): Read = postcard::from_bytes(bytes).map_err(RestoreError::Damaged)?;
+        if let Some(mut newer) = newer {
+            if !newer.is_plausible() {
+                return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
+            }
+            // A granted request may leave a little later. Later times mean that the clock was set
+            // back.
+            newer.rebase(now + HORIZON, self.declared(config));
+            self.rare().spent.get_or_insert_default().join(&newer);
         }
-        // A granted request may leave a little later. Later times mean that the clock was set back.
-        newer.rebase(now + HORIZON, self.declared(config));
-        self.rare().spent.get_or_insert_default().join(&newer);
+        if let Some(gap) = gap {
+            self.rare().rule.get_or_insert(gap).join(&gap);
+        }
         Ok(())
     }
 
