@@ -1,15 +1,15 @@
-//! What should the limits be?
+//! Control laws: they compute a key's limits from the outcomes of its requests.
 //!
-//! A [`Law`] hears of every outcome ([`Sample`]) and asks for a [`Setpoint`]. It never sends, waits
-//! or looks at a clock; whether its wish is granted is for the gates, the profile and the operator
-//! to say.
+//! A [`Law`] receives every outcome as a [`Sample`] and returns a [`Setpoint`]. It never sends,
+//! waits or reads a clock. The gates, the profile and the operator may allow less than the
+//! setpoint.
 //!
 //! | law | what it does |
 //! | --- | --- |
-//! | [`Discover`] | finds the limit nobody publishes and rides just below it: the default |
-//! | [`Fixed`] | keeps the rate it was given |
-//! | [`Aimd`] | climbs by small steps, cuts once per congestion event |
-//! | [`Advice`] | keeps the rate it was given and says what it would suggest |
+//! | [`Discover`] | finds an unpublished limit and stays just below it: the default |
+//! | [`Fixed`] | keeps the configured rate |
+//! | [`Aimd`] | raises the rate in small steps and cuts it once per congestion event |
+//! | [`Advice`] | keeps the configured rate and computes a suggestion |
 
 mod advice;
 mod aimd;
@@ -34,14 +34,14 @@ use crate::config::Limits;
 use crate::signal::{Quota, Signal};
 use crate::{Timestamp, join};
 
-/// What a law asks for.
+/// The limits that a law asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setpoint {
     /// Requests per second.
     pub rate: f64,
-    /// Requests that may leave back to back after a rest.
+    /// Requests that may leave back to back after an idle time.
     pub burst: f64,
-    /// Requests under way at once.
+    /// The most requests in flight.
     pub in_flight: u32,
 }
 
@@ -50,65 +50,67 @@ pub struct Setpoint {
 pub struct Sample<'a> {
     /// When the outcome became known.
     pub now: Timestamp,
-    /// When its request was sent. A law that reacts to an event ignores what was sent before its
-    /// reaction.
+    /// When the request was sent. A law that has reacted to an event ignores requests that were
+    /// sent before its reaction.
     pub sent: Timestamp,
-    /// What it means.
+    /// The meaning of the outcome.
     pub signal: Signal,
-    /// Whether no limit refuses in this way: a gateway's status, a broken connection or a time-out.
+    /// Whether the failure is of a kind that no limit causes: a gateway's status, a broken
+    /// connection or a time-out.
     pub is_trouble: bool,
-    /// The first outcome of its congestion event: its permit was granted after the last one was
-    /// noticed.
+    /// Whether this is the first outcome of a new congestion event: its permit was granted after
+    /// the previous event was noticed.
     pub fresh: bool,
     /// When the last event was noticed.
     pub last_event: Timestamp,
-    /// Events just before this one with no success in between.
+    /// Number of events since the last success, this one not included.
     pub refused_in_a_row: u16,
-    /// Whether the key was not application-limited since the request was sent: the limit, not the
-    /// demand, set the pace. A key that idles learns nothing.
+    /// Whether the law's rate set the pace, not the demand or another limit. An application-limited
+    /// key learns nothing.
     pub pressed: bool,
-    /// From sending to the response's head.
+    /// Time from sending the request to the head of the response.
     pub latency: Duration,
-    /// Requests under way beside it when it was sent.
+    /// Number of other requests in flight when the request was sent.
     pub beside: u16,
-    /// How long the server asked to be left alone.
+    /// The server's Retry-After.
     pub retry_after: Option<Duration>,
-    /// What the server said of its quotas.
+    /// The quotas that the response announced.
     pub quotas: &'a [Quota],
-    /// This key's latencies so far, this one included.
+    /// The key's latencies so far, including this one.
     pub latencies: &'a Latency,
 }
 
-/// What a law would show on a page or plot.
+/// The values of a law for pages and plots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// The learned ceiling, requests per second, if one is known.
     pub ceiling: Option<f64>,
-    /// The rate it would suggest to an operator.
+    /// The rate that the law suggests to an operator, in requests per second.
     pub suggested: Option<f64>,
-    /// Cuts so far.
+    /// Number of cuts so far.
     pub cuts: u32,
 }
 
-/// A control law: object-safe, pure, one per key.
+/// A control law: object-safe and pure, with one instance per key.
 pub trait Law: fmt::Debug + Send {
-    /// Hears what happened.
+    /// Learns from one outcome.
     fn on_sample(&mut self, sample: &Sample<'_>);
 
-    /// What it asks for at `now`. What it has no opinion of is what `limits` starts with.
+    /// Returns the setpoint at `now`. `limits` provides the values that the law does not control.
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint;
 
-    /// After a refusal that named no time: when the one request goes that asks whether it is over.
-    /// `None` leaves it to the host's backoff.
+    /// Returns the time of the next canary, after a refusal without a Retry-After. The canary is
+    /// the single request that tests whether the host serves again. `None` leaves the time to the
+    /// host's backoff.
     fn rest_until(&self) -> Option<Timestamp> {
         None
     }
 
-    /// What it would show.
+    /// Returns the values for pages and plots.
     fn metrics(&self) -> Metrics;
 }
 
-/// Which law, with its constants.
+/// The choice of a law, with its constants.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LawConfig {
     /// [`Fixed`] at the configured start rate.
@@ -167,13 +169,13 @@ impl LawChoice {
         (Self::Fixed, "fixed"),
     ];
 
-    /// The law's name, as [`LawConfig`] parses it; `None` for the configured one.
+    /// Returns the law's name, as [`LawConfig`] parses it; `None` for the configured one.
     pub fn name(self) -> Option<&'static str> {
         let mut all = Self::ALL.into_iter();
         all.find(|(law, _)| *law == self).map(|(_, name)| name)
     }
 
-    /// Its number in a state; 0 is the configured one.
+    /// Returns the choice's number in an encoded state. 0 is the configured law.
     pub(crate) const fn number(self) -> u8 {
         self as u8
     }
@@ -184,7 +186,7 @@ impl LawChoice {
             .map(|(law, _)| law)
     }
 
-    /// The chosen law: with the constants of `configured` where that is the same law.
+    /// Returns the chosen law. It has the constants of `configured` if that is the same law.
     pub(crate) fn config(self, configured: &LawConfig) -> LawConfig {
         match (self, configured) {
             (Self::Configured, _)
@@ -211,13 +213,12 @@ impl FromStr for LawChoice {
     }
 }
 
-/// No law has this name.
+/// The error for a name that no law has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown law {0:?}: choose discover, aimd, fixed or advice")]
 pub struct UnknownLaw(String);
 
-/// The law of one key, with its state inline: a million keys are a million small values, not a
-/// million allocations.
+/// The law of one key. Its state is stored inline, so that a key needs no allocation for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum KeyLaw {
     /// See [`Fixed`].
@@ -231,7 +232,7 @@ pub enum KeyLaw {
 }
 
 impl KeyLaw {
-    /// The configured law, at its beginning.
+    /// Creates the configured law in its initial state.
     pub fn new(config: &LawConfig, limits: &Limits, now: Timestamp) -> Self {
         let start = limits.start();
         match config {
@@ -244,7 +245,7 @@ impl KeyLaw {
         }
     }
 
-    /// Does what happens move its setpoint? If not, somebody's number is the rate.
+    /// Returns whether outcomes change the setpoint. If not, the rate is a configured number.
     pub(crate) const fn learns(&self) -> bool {
         match self {
             Self::Fixed(_) | Self::Advice(_) => false,
@@ -252,7 +253,7 @@ impl KeyLaw {
         }
     }
 
-    /// The law's name, as [`LawConfig`] parses it.
+    /// Returns the law's name, as [`LawConfig`] parses it.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Fixed(_) => "fixed",
@@ -262,8 +263,8 @@ impl KeyLaw {
         }
     }
 
-    /// Whether a quota of requests stops the key until its reset, with so many requests under way
-    /// that the server may not have counted yet.
+    /// Returns whether a quota of requests stops the key until the quota's reset. The server may
+    /// not have counted the `under_way` requests yet.
     pub(crate) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
         match self {
             Self::Discover(law) => law.stops_at(quota, under_way),
@@ -271,8 +272,10 @@ impl KeyLaw {
         }
     }
 
-    /// After a restore: what was learned stands under today's constants, which are no part of the
-    /// state; a state of another law than the configured one, or an impossible one, is of no use.
+    /// Adapts a restored law to `config`, because the constants are not part of the state. All its
+    /// times move back by `set_back`, the time by which the clock was set back.
+    ///
+    /// If the state is implausible or belongs to another law, the configured law starts anew.
     pub fn adopt(
         &mut self,
         config: &LawConfig,
@@ -293,12 +296,12 @@ impl KeyLaw {
         }
     }
 
-    /// The slower of two that were one until some outcomes were lost.
+    /// Merges `other`, a continuation of the same earlier state. The slower law wins.
     pub(crate) fn join(&mut self, other: &Self, now: Timestamp, limits: &Limits) {
         if let (Self::Discover(mine), Self::Discover(theirs)) = (&mut *self, other) {
             return mine.join(theirs, now);
         }
-        // No rate is below zero, and the bits of such numbers have their order.
+        // Rates are not negative. The bits of such floats have the same order as their values.
         join::least(self, other, |law| {
             law.clone().setpoint(now, limits).rate.to_bits()
         });
@@ -347,7 +350,8 @@ impl Law for KeyLaw {
 mod tests {
     use super::*;
 
-    /// A fresh, pressed sample sent just before it was heard of.
+    /// Returns the outcome of a request that was sent at `now_s` and answered at once. It is the
+    /// first of its congestion event, and the key is not application-limited.
     pub(super) fn sample(now_s: f64, signal: Signal) -> Sample<'static> {
         let now = Timestamp::from_secs_f64(now_s);
         Sample {

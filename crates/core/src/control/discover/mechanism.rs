@@ -1,15 +1,17 @@
-//! What the law is made of, and the switch for each.
+//! The mechanisms of the law, and a switch for each.
 //!
-//! `politely simulate held-out --law discover,discover-without-windows,…` shows what each is worth.
+//! `politely simulate held-out --law discover,discover-without-windows,…` shows the effect of each
+//! mechanism.
 
 use serde::{Deserialize, Serialize};
 
 /// The constants of [`Discover`](super::Discover).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiscoverConfig {
-    /// How far below the learned ceiling it rides. Default 0.01.
+    /// The distance between the rate and the learned ceiling, as a share of the ceiling. Default
+    /// 0.01.
     pub margin: f64,
-    /// Switches a mechanism off, to see what it is worth. Default none.
+    /// A mechanism that is switched off, to measure its effect. Default none.
     pub without: Option<Mechanism>,
 }
 
@@ -22,33 +24,34 @@ impl Default for DiscoverConfig {
     }
 }
 
-/// What the law is made of; each can be switched off.
+/// A mechanism of the law. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mechanism {
-    /// Learning a window from its blocks.
+    /// Learns the length and count of a window from its blocks.
     Windows,
-    /// Coming back from a window's end as what was sent leaves it, instead of by doublings.
+    /// Returns from a block at the pace at which sent requests leave the window, instead of in
+    /// doublings.
     Replay,
-    /// Asking again where windows end, instead of at ever longer intervals.
+    /// Sends canaries where windows of round lengths end, instead of at growing intervals alone.
     Rounds,
-    /// Paying for probes, and waiting longer after each that found nothing.
+    /// Limits probes by a budget.
     Budget,
-    /// A second look after a probe that got far.
+    /// Tests the result of a probe in a trial.
     Verify,
-    /// Telling a cap on requests at once from a rate.
+    /// Tells a cap on requests in flight from a rate.
     Slots,
-    /// Fewer at once when latency shows a queue.
+    /// Lowers the cap in flight when latency shows a queue.
     Queue,
-    /// Telling noise from limits.
+    /// Tells random refusals from a limit.
     Noise,
-    /// Believing what the server announces.
+    /// Follows the quotas that the server announces.
     Quota,
-    /// Keeping the ceiling through an outage.
+    /// Keeps the ceiling through an outage or a brown-out.
     Outage,
 }
 
 impl Mechanism {
-    /// All of them, by name.
+    /// All mechanisms with their names.
     pub const ALL: [(&str, Self); 10] = [
         ("windows", Self::Windows),
         ("replay", Self::Replay),

@@ -27,9 +27,13 @@
 //! The lower end of a bracket is a rate that no limiter can have refused: between two refusals a
 //! token bucket hands out the tokens that flow in, plus or minus one.
 //!
-//! Sources: TCP's slow start and Vegas for the start and the queue, CUBIC's shape (RFC 9438) for
-//! the probe, Kleinberg and Leighton (2003) for probes that become rarer, `research/adaptive.md`
-//! for windows and canaries.
+//! Sources:
+//!
+//! - the start: TCP's slow start
+//! - the queue: TCP Vegas
+//! - the shape of a probe: CUBIC (RFC 9438)
+//! - probes that become rarer: Kleinberg and Leighton (2003)
+//! - windows and canaries: `research/adaptive.md`
 
 mod canary;
 mod join;
@@ -69,7 +73,7 @@ const RATE_MIN: f64 = 0.002;
 /// The highest rate of the law, in requests per second.
 const RATE_MAX: f64 = 1e6;
 
-/// The law's state for one key: 48 bytes until it learns, then about a kilobyte.
+/// The law's state for one key. It takes 48 bytes until the key learns, then about a kilobyte.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Discover(State);
 
@@ -85,7 +89,8 @@ impl Discover {
         Self(State::Quiet(Quiet::new(config, rate, now)))
     }
 
-    /// Takes up what was learned; with a clock that was set back, all its times go back as far.
+    /// Adapts a restored state to `config`. All its times move back by `back`, the time by which
+    /// the clock was set back.
     pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
         match &mut self.0 {
             State::Quiet(quiet) => quiet.adopt(config, back),
@@ -93,7 +98,7 @@ impl Discover {
         }
     }
 
-    /// Whether a quota of requests stops the key until its reset.
+    /// Returns whether a quota of requests stops the key until the quota's reset.
     pub(super) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
         match &self.0 {
             State::Quiet(_) => quota.remaining == Some(0),
@@ -101,7 +106,7 @@ impl Discover {
         }
     }
 
-    /// Could it have learned this? Bytes read back may be anything.
+    /// Returns whether the law could have reached this state. Restored bytes may be anything.
     pub(super) fn plausible(&self) -> bool {
         match &self.0 {
             State::Quiet(quiet) => quiet.plausible(),

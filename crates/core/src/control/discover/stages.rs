@@ -6,7 +6,7 @@
 //! - *Cruise* stays just below the ceiling, which has passed.
 //! - *Probe* raises the rate above the ceiling, gently at first and then steeply. So it finds a
 //!   small rise of the limit as surely as a large one.
-//! - *Recover* returns from a block or an outage. It doubles the rate, or follows a known window
+//! - *Recover* returns from a block or a brown-out. It doubles the rate, or follows a known window
 //!   (`replay.rs`).
 
 use std::time::Duration;
@@ -18,45 +18,44 @@ use crate::Timestamp;
 
 /// A bracket whose ends differ by less than this share is closed.
 const PRECISE: f64 = 0.012;
-/// Position of the next trial in the bracket: near the lower end, because a refusal costs more than
-/// time does.
+/// Position of the next trial in the bracket, from 0 (lower end) to 1 (upper end). It is near the
+/// lower end, because a refusal costs more than time does.
 const TRIAL_AT: f64 = 0.22;
-/// The same position in a later bracket: higher, because the limit has moved and the rate must
-/// follow it.
+/// Position of the next trial in a later bracket. It is higher, because the limit has moved and the
+/// rate must follow it.
 const TRIAL_AT_LATER: f64 = 0.35;
-/// The same position among the first [`FIRST`] requests: lower, because one refusal is a large
-/// share of them.
+/// Position of the next trial among the first [`FIRST`] requests. It is lower, because one refusal
+/// is a large share of them.
 const TRIAL_AT_FIRST: f64 = 0.2;
 /// Number of served requests up to which a key counts as new.
 const FIRST: u32 = 60;
-/// The same position near the upper end. It applies after a single refusal, because the limit may
+/// Position of a trial near the upper end. It applies after a single refusal, because the limit may
 /// be hardly below the refused rate. It also applies to a new key's narrow bracket, because a trial
 /// at its lower end would take long.
 const TRIAL_AT_ONCE: f64 = 0.75;
 /// A bracket is narrow when its upper end is less than this many times its lower end.
 const NARROW: f64 = 1.2;
-/// The same position while the credit of probes is above [`RICH`]: the host serves so fast that a
-/// refusal costs less than the time of a further trial.
+/// Position of the next trial while the credit of probes is above [`RICH`]. Such a host serves so
+/// fast that a refusal costs less than the time of a further trial.
 const TRIAL_AT_RICH: f64 = 0.5;
-/// The credit that one first bracket of a slow host never earns.
+/// A credit that a slow host never earns during its first bracket.
 const RICH: f32 = 4.0;
 /// Shortest step of the start, in seconds. A bucket of one second's rate is then used up before the
 /// rate has doubled twice.
 const STEP_S: f64 = 0.5;
-/// With the credit of probes this low, any bracket counts as narrow enough: it has cost too many
-/// refusals.
+/// Credit of probes at which any bracket counts as narrow enough: it has cost too many refusals.
 const TOO_DEEP: f32 = -3.0;
-/// A first bracket wider than this ratio is vague: if the credit runs out there, a probe follows at
-/// once.
+/// A first bracket is vague if its ends differ by more than this ratio. If the credit runs out
+/// there, a probe follows at once.
 const VAGUE: f64 = 1.5;
-/// Share of a rate that has passed a trial that becomes the ceiling.
+/// The ceiling after a passed trial, as a share of the trial's rate.
 const PASSED: f64 = 0.995;
 /// A trial lasts at least this many seconds divided by its tolerance. That is long enough to empty
 /// a bucket of one second's rate.
 const TRIAL_S: f64 = 0.7;
 /// A trial serves at least this many requests divided by its tolerance.
 const TRIAL_SERVED: f64 = 1.4;
-/// Widest tolerance of a trial: a wide bracket needs no exact answer.
+/// Widest tolerance of a trial, as a share of its rate. A wide bracket needs no exact answer.
 const ROUGH: f64 = 0.2;
 /// Widest tolerance of a trial in the first bracket.
 const ROUGH_FIRST: f64 = 0.25;
@@ -128,9 +127,10 @@ impl Learning {
         self.enter(Stage::Trial, rate, now);
     }
 
-    /// Starts the first trial after the start was refused at `refused` requests per second. It
-    /// tries the rate of the step before, which was served, though not for long. If the bucket had
-    /// lent nothing at the new rate, the requests served there count for this trial.
+    /// Starts the first trial after the start was refused at `refused` requests per second. The
+    /// trial tests the rate of the previous step, which was served for a short time. If the new
+    /// rate was refused at once, the bucket had lent no tokens to the previous step. The requests
+    /// served there then count for this trial.
     pub(super) fn first_trial(&mut self, refused: f64, now: Timestamp) {
         // The first request of a new step left at the old pace.
         let lent = self.cuts > 1 || self.stage_served > 1;
