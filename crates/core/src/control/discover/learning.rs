@@ -1,4 +1,4 @@
-//! What a key's law knows once it learns, and what each outcome does to it.
+//! The state of a key that learns, and the effect of each outcome on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,53 +20,64 @@ use super::{
 use crate::Timestamp;
 use crate::signal::Quota;
 
-/// What a block page leaves of the rate it came at, and each further one.
+/// Share of the rate that remains after the first block page.
 const BLOCK_LEAVES: f64 = 0.8;
+/// Share of the rate that remains after each later block page.
 const BLOCK_LEAVES_AGAIN: f64 = 0.5;
 
-/// What it is doing.
+/// The stage of the search for a host's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
-    /// Growing by strides until the first refusal.
+    /// The rate grows in strides until the first refusal.
     Start,
-    /// Narrowing the bracket.
+    /// A trial narrows the bracket.
     Trial,
-    /// Riding just below the ceiling.
+    /// The rate stays just below the ceiling.
     Cruise,
-    /// Asking for more.
+    /// The rate climbs above the ceiling, to see whether the limit has risen.
     Probe,
-    /// Back from a block or an outage, by doublings.
+    /// The rate returns from a block or a brown-out.
     Recover,
 }
 
-/// What is known of one key.
+/// The state of a key that learns. All rates are in requests per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Learning {
     pub(super) stage: Stage,
     pub(super) rate: f64,
+    /// The learned limit. Zero: no limit is known.
     pub(super) ceiling: f64,
+    /// When the stage began. Times in which no request could be served are left out.
     pub(super) stage_began: Timestamp,
-    /// Served since, of what was sent since.
+    /// Number of requests that were sent and served since the stage began.
     pub(super) stage_served: u32,
-    /// The rate is certainly sustained (low) or certainly refused (high).
+    /// Lower end of the bracket: a rate that was certainly sustained.
     pub(super) low: f64,
+    /// Upper end of the bracket: a rate that was refused. Infinite before the first refusal.
     pub(super) high: f64,
-    /// A refused request, and how many had been served by then: the bucket was empty.
+    /// When the last block's last refused request was sent: the bucket was empty then. Before the
+    /// first block: when the key was created.
     pub(super) anchor: Timestamp,
+    /// Number of requests served up to the anchor.
     pub(super) anchor_served: u32,
     /// The highest rate that passed a trial since the last refusal.
     pub(super) passed: f64,
-    /// What a full bucket holds beyond the rate, as far as probes have shown.
+    /// Number of requests that a full bucket serves beyond the ceiling's rate, as measured by
+    /// probes.
     pub(super) bank: f64,
-    /// What the probe under test found beyond the ceiling.
+    /// Number of requests that the probe under test was served beyond the ceiling's rate.
     pub(super) excess: f64,
+    /// Whether the trial tests the result of a probe.
     pub(super) verifying: bool,
-    /// Refusals while cruising, of late.
+    /// Number of recent refusals in the cruise or on the way back from a block.
     pub(super) strikes: u8,
+    /// When the last soft block began.
     pub(super) last_soft: Timestamp,
+    /// Moving average of the latency of served requests.
     pub(super) round_trip: Duration,
+    /// The block that lasts now.
     pub(super) block: Option<Block>,
-    /// The canary after the last refusal.
+    /// Time of the canary after the last refusal.
     pub(super) next_canary: Timestamp,
     pub(super) window: Window,
     pub(super) probing: Probing,
@@ -74,18 +85,19 @@ pub(super) struct Learning {
     pub(super) slots: Slots,
     pub(super) noise: Noise,
     pub(super) ledger: Ledger,
+    /// Number of blocks and block pages so far. Outages and rare lone failures do not count.
     pub(super) cuts: u32,
-    /// When the last outage was over; zero without one.
+    /// When the last outage was over. Zero: there was no outage.
     pub(super) outage_over: Timestamp,
-    /// Share of the rate that is in use on the way back from an outage; 1 otherwise.
+    /// Share of the rate that is used on the way back from an outage, in (0, 1]. Otherwise 1.
     pub(super) ramp: f32,
-    /// Whether a refusal was a 429 or the like. Then 503s are none of the limit's.
+    /// Whether a refusal was a 429 or similar. The limit then does not cause the host's 503s.
     pub(super) says_429: bool,
-    /// How many requests had been served at the last lone failure that no limit causes.
+    /// Number of requests served at the last lone failure of a kind that no limit causes.
     pub(super) failed_at: u32,
-    /// How many had been served when a block page last came.
+    /// Number of requests served when the last block page came.
     pub(super) blocked_after: Option<u32>,
-    /// The rate the server announces, as long as it was true.
+    /// The quotas that the server announces, and the rate that follows from them.
     pub(super) announced: Announced,
     #[serde(skip)]
     pub(super) config: Arc<DiscoverConfig>,
@@ -134,7 +146,7 @@ impl Learning {
         self.config.without != Some(mechanism)
     }
 
-    /// Whether a quota of requests stops the key until its reset.
+    /// Returns whether a quota of requests stops the key until the quota's reset.
     pub(super) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
         self.has(Mechanism::Quota) && self.announced.stops_at(quota, under_way)
     }
@@ -144,7 +156,7 @@ impl Learning {
         self.pause_over(sample);
         self.ledger.serve(sample.sent);
         if self.blocked_after.is_some() && sample.sent < self.stage_began {
-            // On its way when the block page came: that stands.
+            // The request was sent before the block page came, so it does not end the block.
             self.blocked_after = Some(self.ledger.served());
         }
         self.probing.earn();
@@ -167,7 +179,7 @@ impl Learning {
         if self.ramp < 1.0 {
             self.ramps_up(sample);
         } else if !sample.pressed {
-            // Demand sets the pace: what follows begins anew.
+            // The demand sets the pace, so the measurement of the stage starts again.
             self.stage_began = now;
             self.stage_served = 0;
         } else if sample.sent >= self.stage_began {
@@ -226,8 +238,8 @@ impl Learning {
             block.next_canary(&self.window, &self.ledger, rate, self.round_trip, rounds);
     }
 
-    /// A block page: no more asking for a day. Those that follow with nothing served in between are
-    /// the same block.
+    /// Lowers the rate after a block page and forbids probes for a day. Further block pages count
+    /// as the same block if no request was served in between.
     fn blocked(&mut self, now: Timestamp) {
         self.probing.forbid(now);
         let left = match self.blocked_after.replace(self.ledger.served()) {
@@ -240,7 +252,7 @@ impl Learning {
         self.cruise(rate * left, now);
     }
 
-    /// The rate it asks for.
+    /// Returns the rate that the law asks for, in requests per second.
     #[inline]
     pub(super) fn wish(&self, now: Timestamp) -> f64 {
         match self.announced.rate() {
@@ -252,7 +264,8 @@ impl Learning {
     #[inline]
     fn rate_at(&self, now: Timestamp) -> f64 {
         let rate = match self.stage {
-            // What flows in while a canary is under way must not send the next one too soon.
+            // Tokens that flow in while a canary is in flight must not let the next canary leave
+            // too soon.
             _ if self.block.is_some() && self.ceiling > 0.0 => self.rate.min(self.ceiling * 0.98),
             _ if self.block.is_some() => self.rate * 0.5,
             Stage::Probe => self.probe_rate(now),
@@ -296,13 +309,14 @@ impl Law for Learning {
     }
 
     fn metrics(&self) -> Metrics {
-        // While it narrows down, what is known to pass, or at least what is refused.
+        // While the bracket narrows, the ceiling is the rate that is known to pass. If there is
+        // none, it is the rate that was refused.
         let known = [
             self.ceiling,
             self.low.max(self.passed),
             self.high.min(self.rate),
         ];
-        // A block that stands counts as a cut until it proves to be an outage.
+        // A block that lasts counts as a cut until it proves to be an outage.
         let cuts = self.cuts.saturating_add(u32::from(self.block.is_some()));
         Metrics {
             ceiling: (cuts > 0)

@@ -1,8 +1,9 @@
-//! A host in trouble is none with a lower limit: the ceiling stays where it was.
+//! Tells a host in trouble from a host with a lower limit. The ceiling of a host in trouble stays
+//! as it was.
 //!
-//! In an *outage* nothing passes. In a *brown-out* some fail, however few are sent; what tells it
-//! from a limit is that the very next request is served, far below what was served well a short
-//! while ago.
+//! In an *outage* the host serves no request. In a *brown-out* some requests fail at any rate. A
+//! brown-out differs from a limit in two ways. The rate is far below one that was served well a
+//! short time ago. After each failure, the very next request is served.
 
 use std::time::Duration;
 
@@ -16,35 +17,40 @@ use crate::Timestamp;
 
 /// Number of refused canaries from which a host in trouble counts as down.
 const OUTAGE_CANARIES: u16 = 1;
-/// The same for a status that a limit may have as well, with a known limit and without.
+/// The same number if a limit may cause the status as well: with a known ceiling, and without.
 const OUTAGE_CANARIES_MAYBE: (u16, u16) = (3, 4);
-/// The same for a key that has served at most [`EARLY_SERVED`] requests, with any status. So few
-/// requests tell nothing of a limit: one per block would be far below any usual limit.
+/// The same number for a key that was served at most [`EARLY_SERVED`] requests, with any status. So
+/// few requests say nothing about a limit: one request per block would be far below any usual
+/// limit.
 const OUTAGE_CANARIES_EARLY: u16 = 2;
-/// Number of served requests, with the canary's, up to which a block is early.
+/// Number of served requests, including the canary, up to which a block is early.
 const EARLY_SERVED: u32 = 4;
-/// Share of the rate with which the way back from an outage begins, and the round trips that such a
-/// rate has in flight at least.
+/// Least share of the rate at which the return from an outage begins.
 const RAMP: f64 = 0.25;
+/// Number of requests in flight with which the return begins, if [`RAMP`] allows.
 const RAMP_IN_FLIGHT: f64 = 2.0;
-/// Factor of the rate for each request that is served on the way back: four double it.
+/// Factor by which each served request raises the rate on the way back. Four requests double it.
 const RAMP_STEP: f32 = 1.189_207_1;
-/// Shortest pause between two served requests that is none of the pace's, as a time and in
-/// intervals.
+/// Shortest time between two served requests that counts as a pause.
 const PAUSE: Duration = Duration::from_secs(1);
+/// A pause is also longer than this many intervals between requests, so the pace does not cause it.
 const PAUSE_INTERVALS: f64 = 8.0;
-/// Below this share of what was served well no limit refuses one and serves the next.
+/// Share of a rate that was served well. At a lower rate, no limit refuses one request and serves
+/// the next.
 const FAR_BELOW: f64 = 0.25;
-/// The least in a brown-out, of the ceiling, and what each failure leaves of the rate.
+/// Lowest rate in a brown-out, as a share of the ceiling.
 const LEAST: f64 = 0.02;
+/// Share of the rate that remains after each failure in a brown-out.
 const LESS: f64 = 0.7;
-/// Served in a row, far below, it is over.
+/// Number of served requests between two steps of the recovery below [`FAR_BELOW`] of the ceiling.
 const CLEAR: u32 = 12;
 
 impl Learning {
-    /// Returns whether the host served nobody, however little was sent: its limit may be as it was.
-    /// With a status that a limit may have as well, a block soon after another one is a limit's.
-    /// So an early block that was a limit's after all costs one more block.
+    /// Returns whether the block was an outage: the host served no request, although hardly any
+    /// were sent. An outage says nothing about the limit.
+    ///
+    /// If a limit may cause the status as well, a second block soon after the first counts as a
+    /// limit. So an early block that a limit did cause costs one more block.
     pub(super) fn was_outage(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
         let is_early = self.ceiling == 0.0 && self.ledger.served() <= EARLY_SERVED;
         let least = if block.is_trouble {
@@ -68,8 +74,8 @@ impl Learning {
         block.is_trouble || !again
     }
 
-    /// Returns whether a single failure that no limit causes changes nothing, because such failures
-    /// are rare.
+    /// Returns whether the block is a single failure of a kind that no limit causes, and such
+    /// failures are rare. It then changes nothing.
     pub(super) fn is_lone_trouble(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
         if !block.is_trouble || block.canaries > 0 || !self.has(Mechanism::Outage) {
             return false;
@@ -84,32 +90,33 @@ impl Learning {
         is_rare
     }
 
-    /// Goes on where an outage began, by a short ramp. What was learned stays as it was.
+    /// Continues the stage that the outage interrupted, with a short ramp of the rate. The learned
+    /// limits stay as they were.
     pub(super) fn resume(&mut self, block: &Block, now: Timestamp) {
         self.ramp = 1.0;
         let in_flight = self.wish(now) * self.round_trip.as_secs_f64();
         self.ramp = (RAMP_IN_FLIGHT / in_flight.max(1e-9)).clamp(RAMP, 1.0) as f32;
         self.stop_clock(now.since(block.began));
-        // Should it have been a limit's block after all, the history tells its window.
+        // If a limit may have caused the block, the history stays: it shows the limit's window.
         if self.is_cold() && block.is_trouble {
             self.forget_history();
         }
     }
 
-    /// Leaves a time in which nothing could be served out of the stage's time.
+    /// Leaves `time`, in which no request could be served, out of the stage's duration.
     fn stop_clock(&mut self, time: Duration) {
         self.stage_began = self.stage_began + time;
     }
 
-    /// Raises the rate on the way back from an outage with each served request.
+    /// Raises the rate for one served request on the way back from an outage.
     pub(super) fn ramps_up(&mut self, sample: &Sample<'_>) {
         self.ramp = (self.ramp * RAMP_STEP).min(1.0);
         self.stop_clock(sample.now.since(self.outage_over));
         self.outage_over = self.outage_over.max(sample.now);
     }
 
-    /// Takes a long pause between two served requests out of the stage's time. Failures that are no
-    /// refusals cause it.
+    /// Leaves a long pause between two served requests out of the stage's duration. Failures that
+    /// are not refusals cause such a pause.
     pub(super) fn pause_over(&mut self, sample: &Sample<'_>) {
         let Some(last) = self.ledger.last() else {
             return;
@@ -126,18 +133,20 @@ impl Learning {
         }
     }
 
-    /// Whether nothing has limited the key so far.
+    /// Returns whether the key has not met a limit yet.
     fn is_cold(&self) -> bool {
         self.stage == Stage::Start && self.cuts == 0
     }
 
-    /// The first window may begin with the first request after an outage.
+    /// Clears the history, because the first window may begin with the first request after an
+    /// outage.
     fn forget_history(&mut self) {
         self.ledger = Ledger::default();
         self.anchor_served = 0;
     }
 
-    /// In a brown-out: goes on slowly, until what is sent passes again.
+    /// Returns whether the block is part of a brown-out. If so, the ceiling stays at the rate that
+    /// was served well, and the key recovers from a lower rate.
     pub(super) fn lies_low(&mut self, block: &Block, now: Timestamp) -> bool {
         let well = self.noise.once_proven(now);
         let lone = block.overloaded && block.canaries == 0;
@@ -150,8 +159,9 @@ impl Learning {
         true
     }
 
-    /// So many are to be served before the next step on the way back; from an outage it begins no
-    /// lower than [`FAR_BELOW`].
+    /// Returns the number of requests that must be served before the next step of the recovery. It
+    /// is larger below [`FAR_BELOW`] of the ceiling, where a brown-out leads. Other recoveries
+    /// start no lower than that.
     pub(super) fn recovery_served(&self) -> u32 {
         if self.rate < self.ceiling * FAR_BELOW {
             CLEAR
@@ -181,7 +191,8 @@ mod tests {
     }
 
     proptest! {
-        /// The way back is a short ramp; then the key goes on as before.
+        /// After an outage the rate ramps up within a few requests. Then the key continues as
+        /// before.
         #[test]
         fn an_outage_changes_nothing_that_was_learned(
             stage in 0..4_u8,
@@ -252,7 +263,7 @@ mod tests {
 
     /// The limit of this host answers 429, so its 503s are trouble.
     #[test]
-    fn trouble_again_is_no_limit_of_a_host_that_says_429() {
+    fn outages_soon_after_another_are_no_limit_on_a_host_that_answers_429() {
         let mut law = cruising();
         serve(&mut law, 0.0, 60.0);
         block(&mut law, 60.0, Signal::RateLimited, &[0.2]);
@@ -266,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_again_soon_after_an_outage_is_the_hosts_way_to_say_no() {
+    fn an_outage_soon_after_another_counts_as_a_limit() {
         let mut law = cruising();
         serve(&mut law, 0.0, 60.0);
         block(&mut law, 60.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
@@ -275,9 +286,9 @@ mod tests {
         assert!(law.ceiling < 10.0 || law.stage == Stage::Trial, "{law:?}");
     }
 
-    /// Without this, one request served in ten seconds would become the limit.
+    /// Without the rule for early blocks, one request served in ten seconds would become the limit.
     #[test]
-    fn a_block_after_one_served_request_tells_nothing_of_a_limit() {
+    fn a_block_after_one_served_request_says_nothing_about_a_limit() {
         for signal in [Signal::Overloaded, Signal::RateLimited] {
             let mut law = fresh();
             let before = law.wish(at(0.0));
@@ -287,19 +298,20 @@ mod tests {
             assert!(law.wish(at(10.0)) >= before * RAMP, "{law:?}");
             hear(&mut law, 10.1, Signal::Ok);
             block(&mut law, 10.2, signal, &[1.0, 3.0, 9.0]);
-            assert!(law.cuts > 0, "the second block is a limit's: {law:?}");
+            assert!(law.cuts > 0, "the second block counts as a limit: {law:?}");
         }
     }
 
     #[test]
-    fn trouble_over_at_the_first_canary_is_no_outage() {
+    fn a_block_that_ends_at_the_first_canary_is_no_outage() {
         let mut law = cruising();
         serve(&mut law, 0.0, 60.0);
         block(&mut law, 60.0, Signal::Overloaded, &[0.2]);
         assert!(law.ceiling < 10.0, "{law:?}");
     }
 
-    /// Half a minute at 10 a second, all served; then five minutes of trouble.
+    /// Returns a law after 30 s at 10 requests per second, all served, and a brown-out of 5
+    /// minutes.
     fn browned_out() -> Learning {
         let mut law = cruising();
         serve(&mut law, 0.0, 30.0);
@@ -307,7 +319,7 @@ mod tests {
         law
     }
 
-    /// For five minutes, at the law's own pace and whatever that is.
+    /// Sends requests at the law's pace for 5 minutes. Every fifth request fails with `fails`.
     fn one_in_five_fails(law: &mut Learning, from: f64, fails: Signal) {
         let mut secs = from;
         for i in 1.. {
@@ -324,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brown_out_is_sat_out_and_left_within_minutes() {
+    fn a_brown_out_keeps_the_ceiling_and_the_rate_returns_within_minutes() {
         let mut law = browned_out();
         assert_eq!((law.stage, law.ceiling), (Stage::Recover, 9.9));
         assert!(law.rate < 1.5, "{law:?}");
@@ -337,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_says_that_it_is_a_limit_is_believed() {
+    fn a_429_after_a_brown_out_counts_as_a_limit() {
         let mut law = browned_out();
         one_in_five_fails(&mut law, 331.0, Signal::RateLimited);
         assert!(law.rate < 9.9 * LEAST, "{law:?}");
