@@ -1,8 +1,8 @@
-//! What a block that has ended tells of the limit.
+//! Finds the cause of a block that has ended, and changes the bracket and the stage accordingly.
 //!
-//! A canary was served again. How long the block lasted, how much had been served before it and in
-//! which stage it came decide what it was: an outage, noise, a cap on requests at once, a window,
-//! or a bucket that ran dry.
+//! A block has ended when a canary is served. Its cause is an outage, noise, a cap on requests in
+//! flight, a used-up window, or an empty bucket. The cause follows from the block's duration, from
+//! the number of requests served before it, and from the stage.
 
 use std::time::Duration;
 
@@ -14,60 +14,72 @@ use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
 
-/// A block is *hard*, and not a bucket that fills again, if it lasts longer than this time and this
-/// number of intervals.
+/// A block is *hard* if it lasts longer than this time plus [`HARD_INTERVALS`]. A bucket is full
+/// enough again before that.
 const HARD: Duration = Duration::from_millis(1_200);
+/// Number of intervals between requests that [`HARD`] is extended by while a ceiling is known.
 const HARD_INTERVALS: f64 = 3.0;
-/// The numbers of intervals while nothing is known. A slow start may have met a slow bucket.
+/// The same number while no ceiling is known.
 const HARD_INTERVALS_FIRST: f64 = 0.5;
+/// Least duration of a hard block while no ceiling is known, in intervals between requests. A slow
+/// start may have met a slow bucket.
 const HARD_INTERVALS_LEAST: f64 = 5.0;
-/// A canary that goes later than its time by this share of it, and this much, was kept back by us:
-/// nobody asked meanwhile.
+/// A canary is late if it leaves after this many times its planned delay, plus [`LATE_BY`]. The
+/// client delayed it, so the block may have ended long before.
 const LATE: f64 = 1.1;
+/// Additional delay from which a canary is late.
 const LATE_BY: Duration = Duration::from_millis(300);
-/// A told wait is over up to so much later than the block remembers, since servers round.
+/// Longest time by which an announced wait ends after the time that the block holds. Servers round
+/// their waits.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
-/// Requests served before a hard block, for it to be a window's.
+/// Least number of requests served before a hard block if a window caused it.
 const WINDOW_SERVED: f64 = 3.0;
-/// A window was used up if this share of what it holds was served.
+/// A window was used up if at least this share of its count was served.
 const USED_UP: f64 = 0.8;
-/// Requests at one rate that bound the limit from above.
+/// Least number of requests at one rate that give an upper bound of the limit.
 const TELLING: f64 = 4.0;
-/// In the first bracket they must last for this share of the time since the first request.
+/// In the first bracket, these requests must take at least this share of the time since the first
+/// request.
 const TELLING_AGE: f64 = 0.125;
-/// What a cap on requests at once leaves the rate: room enough to be no limit, nor a wait for each
-/// slot that is free.
+/// Factor of the rate while a cap on requests in flight is the limit. The rate is then high enough
+/// to be no limit, and a free slot is used without a long wait.
 const NO_LIMIT: f64 = 6.0;
-/// What a first refusal in the cruise leaves of the ceiling; a second one soon after is no
-/// accident.
+/// Share of the ceiling that remains after a first refusal in the cruise. The first one may be an
+/// accident, a second one soon after is not.
 const LITTLE_LESS: f64 = 0.98;
-/// The trial after the first, if that was refused although the start had served some at its rate.
+/// Rate of the second trial, as a share of the bracket's upper end. It applies if the first trial
+/// was refused although the start had served requests at its rate.
 const HARDLY_LESS: f64 = 0.95;
-/// The second look after a probe, over the ceiling.
+/// Rate of the trial that tests the result of a probe, as a multiple of the ceiling.
 const SECOND_LOOK: f64 = 1.04;
-/// A probe that got no further than this beyond what the bucket held last time found nothing.
+/// A probe found nothing if its excess is at most the known bank times the first number, plus the
+/// second number in requests.
 const AS_BEFORE: (f64, f64) = (1.15, 0.3);
-/// A window's rate this close to the one before is the same.
+/// Two rates of a window are the same if they differ by less than this share.
 const SAME_RATE: f64 = 0.06;
-/// At a window's rate this far from the one before, the pace must grow to it again.
+/// If a window's rate differs from the previous one by this share or more, the rate must grow to it
+/// again.
 const OTHER_RATE: f64 = 0.5;
 
-/// Seconds from one moment to another, never zero.
+/// Returns the seconds from one time to another, at least 0.001.
 fn span(from: Timestamp, to: Timestamp) -> f64 {
     to.since(from).as_secs_f64().max(1e-3)
 }
 
-/// What one block tells of the rate: certainly sustained, probably refused.
+/// The bounds of the limit that follow from one block, in requests per second.
 #[derive(Clone, Copy)]
 struct Bracket {
+    /// A rate that was certainly sustained.
     low: f64,
+    /// A rate that was probably refused.
     high: f64,
 }
 
 impl Learning {
+    /// Draws the conclusion from `block`, which the served `canary` has ended.
     pub(super) fn block_over(&mut self, block: &Block, canary: &Sample<'_>) {
         let now = canary.now;
-        // What was served since the last refusal, the canary apart.
+        // Number of requests served since the last block, without the canary.
         let served = self.ledger.served().saturating_sub(self.anchor_served);
         let n = f64::from(served.saturating_sub(1));
         if self.is_lone_trouble(block, canary) {
@@ -116,7 +128,8 @@ impl Learning {
             self.window = Window::default();
         }
         if !self.window.is_known() {
-            // Should this have been a window's end, the next one is told by it.
+            // This block may have been the end of a window. If so, its end helps to measure the
+            // window at the next block.
             let end = Between {
                 from: self.anchor,
                 to: canary.sent,
@@ -127,11 +140,12 @@ impl Learning {
         self.last_soft = block.began;
     }
 
-    /// Tokens flowed in for what was served, and less than one was there at either end.
+    /// Returns the bounds of the limit after a block with `n` requests served before it. A token
+    /// flowed in for each of them, and the bucket held less than one token at either end.
     fn bracket(&self, block: &Block, canary: &Sample<'_>, n: f64) -> Bracket {
         let low = (n - 1.0) / span(self.anchor, block.began);
-        // A bucket that rests may overflow: only the time at the rate that was refused bounds it
-        // from above, and of few requests nothing can be told but that their rate was refused.
+        // A bucket may overflow while the rate is below the limit. So only the time at the refused
+        // rate gives an upper bound. A few requests show only that their rate was refused.
         let after = self.ledger.between(self.stage_began, block.began);
         let lasted = span(self.stage_began, block.refused.min(canary.sent));
         let first = self.ledger.first().unwrap_or(block.began);
@@ -142,8 +156,8 @@ impl Learning {
         } else if known {
             block.rate
         } else {
-            // In a window that slides, what was sent before counts too: the limit may be as high as
-            // the average so far.
+            // In a sliding window, earlier requests count too. So the limit may be as high as the
+            // average rate so far.
             let average = (self.ledger.between(first, block.began) + 1.0) / age;
             block.rate.max(average)
         };
@@ -153,13 +167,13 @@ impl Learning {
         }
     }
 
-    /// The block began with the first refusal, which told of no window, and something slipped
-    /// through meanwhile: `n` requests.
+    /// Returns whether this block continues the first one: only a few requests (`n`) were served in
+    /// between, and no ceiling is known.
     fn is_first_again(&self, n: f64) -> bool {
         self.cuts == 2 && n < WINDOW_SERVED && self.ceiling == 0.0
     }
 
-    /// Nothing passed for long although much had passed before.
+    /// Returns whether a window caused the block: it lasted long after enough requests were served.
     fn was_window(&self, block: &Block, canary: &Sample<'_>, n: f64) -> bool {
         let first = self.cuts == 1 || self.is_first_again(n);
         let intervals = |n: f64| Duration::from_secs_f64((n / block.rate).min(n / RATE_MIN));
@@ -169,13 +183,14 @@ impl Learning {
             (HARD + intervals(HARD_INTERVALS_FIRST)).max(intervals(HARD_INTERVALS_LEAST))
         };
         let hard = (block.canaries >= 1 || block.told) && self.lasted(block, canary) > least;
-        // A limit known well is not taken for a window for one long block.
+        // One long block does not turn a known ceiling into a window.
         let learnable = first || self.window.is_known() || self.ceiling == 0.0;
         hard && learnable && (n >= WINDOW_SERVED || first)
     }
 
-    /// How long the host was shut, as far as it was asked: who comes back from a crash or had
-    /// nothing to send asks late.
+    /// Returns how long the host refused, as far as canaries have shown. A late canary does not
+    /// count, because the host may have served again long before it. Canaries are late after a
+    /// crash of the client or without demand.
     fn lasted(&self, block: &Block, canary: &Sample<'_>) -> Duration {
         let told = if block.told {
             TOLD_WITHIN
@@ -194,14 +209,14 @@ impl Learning {
         }
     }
 
-    /// A bucket ran dry.
+    /// Reacts to a soft block: a bucket was empty.
     fn soft_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
         match self.stage {
             Stage::Start => self.first_trial(block.rate, now),
             Stage::Trial => self.trial_over(block, bracket, now),
             Stage::Probe => self.probe_over(block, now),
             Stage::Recover if self.strikes < self.bears() => {
-                // A window that slides still holds what was sent before the block.
+                // A sliding window still holds the requests that were sent before the block.
                 self.strikes = self.strikes.saturating_add(1);
                 let rate = if self.replays() {
                     self.rate
@@ -217,7 +232,7 @@ impl Learning {
     fn trial_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
         self.high = self.high.min(bracket.high);
         if self.verifying && self.high <= self.ceiling * SECOND_LOOK {
-            // What the probe found was the bucket's.
+            // The bucket served the excess of the probe. The limit has not changed.
             self.verifying = false;
             self.bank = self.bank.max(self.excess);
             self.probing.found_nothing(now);
@@ -228,7 +243,7 @@ impl Learning {
         if bracket.low < self.low * 0.9 && bracket.high < self.low {
             self.low = bracket.low;
         }
-        // A trial that counts what the start served begins before the refusal.
+        // A trial that began before the last refusal counts requests that the start served.
         if self.cuts == 2 && self.stage_began < self.last_soft && block.canaries == 0 {
             return self.enter(Stage::Trial, self.high * HARDLY_LESS, now);
         }
@@ -238,8 +253,8 @@ impl Learning {
     fn probe_over(&mut self, block: &Block, now: Timestamp) {
         let lasted = block.began.since(self.stage_began).as_secs_f64();
         let served = self.ledger.between(self.stage_began, block.began);
-        // The refused one would have been one more: without it, a few slow requests never exceed
-        // anything.
+        // The refused request counts as one more. Without it, a few slow requests could never
+        // exceed the ceiling.
         self.excess = served + 1.0 - self.ceiling * lasted;
         if self.excess <= AS_BEFORE.0 * self.bank + AS_BEFORE.1 {
             self.probing.found_nothing(now);
@@ -270,7 +285,7 @@ impl Learning {
         self.next_trial(now);
     }
 
-    /// A window was used up before its end.
+    /// Learns from a window that was used up before its end.
     fn window_over(&mut self, block: &Block, canary: &Sample<'_>, n: f64) {
         if self.is_first_again(n) {
             self.window = Window::default();
@@ -287,7 +302,7 @@ impl Learning {
     fn window_rate(&mut self, now: Timestamp) {
         let mut rate = self.window.rate();
         if self.stage == Stage::Probe {
-            // What was served well below the probe is allowed, however the block looks.
+            // A rate that was served well before the probe is allowed, whatever the block suggests.
             rate = rate.max(self.noise.proven(now));
         }
         let old = self.ceiling;
@@ -305,7 +320,7 @@ impl Learning {
             self.cruise(rate, now);
         } else {
             if self.window.is_guess(&self.ledger) {
-                // Asked at once, as soon as it is back.
+                // A probe follows as soon as the rate has returned.
                 self.probing.afford();
             } else {
                 self.probing.changed(now);

@@ -10,7 +10,7 @@ use super::super::learning::tests::{cruising, fresh, hear, live};
 use super::*;
 use crate::signal::Signal;
 
-/// A cold start at a token bucket.
+/// Runs a cold start at a token bucket for `length` and calls `learned` after each answer.
 fn at_bucket(per_s: f64, burst: f64, length: Duration, mut learned: impl FnMut(&Learning)) {
     let began = Timestamp::from_secs_f64(1e6);
     let (mut tokens, mut filled) = (burst, began);
@@ -25,15 +25,16 @@ fn at_bucket(per_s: f64, burst: f64, length: Duration, mut learned: impl FnMut(&
     live(law, length, admits, |law, _, _| learned(law));
 }
 
-/// nginx at 2 a second: a request half a millisecond early was refused, and ten seconds at half
-/// the limit followed.
+/// Before the rule, nginx with 2 requests per second refused a request that was half a millisecond
+/// early. Ten seconds at half the limit followed.
 #[test]
-fn where_nothing_was_lent_the_first_trial_counts_what_the_start_served() {
+fn the_first_trial_counts_requests_of_the_start_if_the_bucket_lent_nothing() {
     let mut answers = 0;
     at_bucket(1.996, 1.0, Duration::from_secs(30), |law| {
         answers += u32::from(law.stage == Stage::Trial && law.rate <= 1.0);
     });
-    // The canary, and one of the two that are left of six; with the second it goes on.
+    // The start has served four of the six requests that the trial needs. These answers are the
+    // canary's and that of the fifth request; the sixth ends the trial.
     assert_eq!(answers, 2);
 }
 
@@ -41,10 +42,10 @@ pub(in super::super) fn at(secs: f64) -> Timestamp {
     Timestamp::from_secs_f64(1.8e9 + secs)
 }
 
-/// A canary that is refused too did not just come early; and of a rate that the start had not
-/// served nothing is known.
+/// If the canary is refused too, the first refusal was not due to an early request. If the bucket
+/// had lent tokens, the start says nothing about the trial's rate.
 #[test]
-fn a_first_trial_that_came_early_is_followed_by_one_hardly_lower() {
+fn after_an_early_request_in_the_first_trial_the_next_trial_is_hardly_lower() {
     for (canaries, lent, early) in [
         (&[0.6][..], false, true),
         (&[0.6, 1.2], false, false),
@@ -62,7 +63,8 @@ fn a_first_trial_that_came_early_is_followed_by_one_hardly_lower() {
     }
 }
 
-/// Refused at `secs`; canaries so much later, of which the last is served.
+/// Feeds a block: a refusal at `secs`, then canaries at the given delays in seconds. The last
+/// canary is served.
 pub(in super::super) fn block(law: &mut Learning, secs: f64, signal: Signal, canaries: &[f64]) {
     hear(law, secs, signal);
     let (served, refused) = canaries.split_last().expect("one is served");
@@ -72,7 +74,7 @@ pub(in super::super) fn block(law: &mut Learning, secs: f64, signal: Signal, can
     hear(law, secs + served, Signal::Ok);
 }
 
-/// Served at the rate it asks for.
+/// Feeds served requests at about 10 per second, from `from` to `to` in seconds.
 pub(in super::super) fn serve(law: &mut Learning, from: f64, to: f64) {
     let mut secs = from;
     while secs < to {
@@ -91,11 +93,11 @@ fn the_first_refusal_ends_the_start_and_a_trial_below_it_begins() {
     assert!(law.rate < 6.0 && law.high <= 8.0, "{law:?}");
 }
 
-/// Before this, a coordinator that was killed after a key's first refusal took the time it was
-/// away for a block of a window as long as the key was old: a host of five a second was asked
-/// once in half a minute.
+/// Before the rule, a killed coordinator counted its downtime after a key's first refusal as a
+/// block. It derived a window as long as the key's age, and sent one request per half minute to a
+/// host that allows five per second.
 #[test]
-fn a_canary_that_comes_late_tells_of_no_window() {
+fn a_late_canary_shows_no_window() {
     for (age, after, told) in [
         (60.0, 6.5, true),
         (3_600.0, 40.0, true),
@@ -120,7 +122,7 @@ fn a_canary_that_comes_late_tells_of_no_window() {
 }
 
 #[test]
-fn in_the_cruise_one_refusal_is_an_accident_and_a_second_soon_after_is_not() {
+fn in_the_cruise_a_second_refusal_soon_after_the_first_starts_a_trial() {
     let mut law = cruising();
     serve(&mut law, 0.0, 60.0);
     block(&mut law, 60.0, Signal::RateLimited, &[0.2]);
@@ -132,7 +134,7 @@ fn in_the_cruise_one_refusal_is_an_accident_and_a_second_soon_after_is_not() {
 }
 
 #[test]
-fn two_refusals_a_minute_apart_are_two_accidents() {
+fn two_refusals_a_minute_apart_start_no_trial() {
     let mut law = cruising();
     for from in [0.0, 60.0] {
         serve(&mut law, from + 0.3, from + 60.0);
@@ -143,7 +145,7 @@ fn two_refusals_a_minute_apart_are_two_accidents() {
 }
 
 #[test]
-fn nothing_for_long_after_much_was_served_is_a_window() {
+fn a_long_block_after_many_served_requests_is_a_window() {
     let mut law = fresh();
     (0..20).for_each(|i| hear(&mut law, 0.2 * f64::from(i), Signal::Ok));
     block(&mut law, 4.0, Signal::RateLimited, &[0.5, 2.0, 5.9, 6.1]);
@@ -151,9 +153,9 @@ fn nothing_for_long_after_much_was_served_is_a_window() {
     assert!((law.ceiling - 2.0).abs() < 0.11, "{law:?}");
 }
 
-/// Twenty in ten seconds, with the start doubling from one a second: a canary as late as the
-/// window ends, 1.33 s after the first refusal, was taken for a bucket's, and half a minute
-/// went by at half the limit.
+/// The host allows 20 requests per 10 s, and the start doubles from one per second. Before the
+/// rule, a canary at the window's end, 1.33 s after the first refusal, counted as a bucket's. Half
+/// a minute at half the limit followed.
 #[test]
 fn at_a_fast_pace_a_short_block_is_a_window_and_at_a_slow_one_it_is_not() {
     for (rate, lasted, window) in [(9.0, 1.33, true), (3.0, 1.5, false)] {
@@ -165,9 +167,9 @@ fn at_a_fast_pace_a_short_block_is_a_window_and_at_a_slow_one_it_is_not() {
     }
 }
 
-/// A window without a round length may be none. It is a guess, and a canary goes at once.
+/// A window without a round length is a guess, so the next probe is due at once.
 #[test]
-fn a_first_window_that_is_told_is_left_alone_for_a_minute() {
+fn the_first_probe_after_a_well_measured_first_window_waits_a_minute() {
     for (refused, ends, round) in [(2.9, 3.1, true), (4.0, 6.0, false)] {
         let mut law = fresh();
         (0..20).for_each(|i| hear(&mut law, 0.2 * f64::from(i), Signal::Ok));
@@ -179,10 +181,10 @@ fn a_first_window_that_is_told_is_left_alone_for_a_minute() {
     }
 }
 
-/// One slips through a counter that slides, and then none for long: that window began with the
+/// A sliding window may admit a single request and then none for long. The block began with the
 /// first refusal.
 #[test]
-fn what_slips_through_hides_no_window() {
+fn a_single_served_request_does_not_hide_a_window() {
     let mut law = fresh();
     (0..20).for_each(|i| hear(&mut law, 0.2 * f64::from(i), Signal::Ok));
     block(&mut law, 4.0, Signal::RateLimited, &[0.3]);
@@ -191,7 +193,7 @@ fn what_slips_through_hides_no_window() {
     assert_eq!(law.window.length, Duration::from_secs(10), "{law:?}");
 }
 
-/// A window that slides refuses because of requests that were sent before.
+/// A sliding window refuses because of requests that were sent long before.
 #[test]
 fn a_refusal_soon_after_the_first_does_not_put_the_limit_below_the_average() {
     let mut law = fresh();
@@ -213,9 +215,9 @@ fn the_same_block_in_the_cruise_is_no_window() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The lower end of the bracket is what a limiter cannot have refused.
+    /// The lower end of the bracket is a rate that the limiter cannot have refused.
     #[test]
-    fn what_is_held_to_be_sustained_is(rate in 0.5_f64..20.0, burst in 1.0_f64..60.0) {
+    fn the_brackets_lower_end_is_sustained(rate in 0.5_f64..20.0, burst in 1.0_f64..60.0) {
         let mut highest = 0.0_f64;
         let mut stages = Vec::new();
         let length = Duration::from_secs_f64((1_500.0 / rate).max(1_200.0));
@@ -226,7 +228,7 @@ proptest! {
             }
         });
         prop_assert!(stages.contains(&Stage::Cruise), "{stages:?}");
-        // A bucket that was full is still counted in for a while: 1.2 % with 53 tokens at 13/s.
+        // The tokens of a full bucket still count for a while: 1.2 % with 53 tokens at 13/s.
         prop_assert!(highest <= rate * 1.02, "{highest}");
     }
 }
