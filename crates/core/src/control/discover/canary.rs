@@ -18,10 +18,10 @@ use crate::Timestamp;
 
 /// Delay of a canary after the moment at which it expects a window to end.
 const AFTER: Duration = Duration::from_millis(60);
-/// Longest further delay for windows that are counted from the first request: each later window
-/// begins with a request.
+/// Longest further delay for windows that are counted from the first request. Each later window
+/// begins with a request, so it may begin late.
 const DRIFT_MAX: Duration = Duration::from_secs(1);
-/// The time since the refusal counts as at least this: no window is shorter than a second.
+/// The time since the refusal counts as at least this. Windows last a second or longer.
 const SECOND: Duration = Duration::from_millis(400);
 /// In an outage the wait until the next canary is this many times the outage's length so far.
 const OUTAGE_GROWTH: f64 = 1.5;
@@ -30,12 +30,12 @@ const OUTAGE_SOON: Duration = Duration::from_secs(30);
 /// Longest wait between canaries later in an outage. In between, the longest wait is a tenth of the
 /// outage's length.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
-/// Least and greatest factor by which the time since the refusal grows from one canary to the next.
+/// Least and greatest factor by which the time since the refusal grows from canary to canary.
 const GROWTH: (f64, f64) = (2.0, 3.4);
 /// Number of canaries after which the least factor is [`GROWTH_LATER`].
 const LATER: u16 = 4;
-/// Least factor for later canaries. A canary refused at the end of ten seconds must not skip the
-/// end of fifteen.
+/// Least factor for later canaries. If a canary is refused after ten seconds, the next one must not
+/// skip the end of fifteen seconds.
 const GROWTH_LATER: f64 = 1.95;
 /// Greatest factor after two refused canaries while no window is known. They exclude a bucket, and
 /// among the first requests each refusal is a large share.
@@ -48,8 +48,8 @@ const GROWTH_ELSE: f64 = 2.4;
 pub(super) struct Block {
     /// When the first refused request was sent.
     pub(super) began: Timestamp,
-    /// When the last refused request was sent, or the end of the wait that the server announced, if
-    /// later.
+    /// When the last refused request was sent, or the end of the announced wait, if that is later.
+    /// A second is subtracted from the wait, because servers round it.
     pub(super) refused: Timestamp,
     /// When the last refusal arrived. A request sent before this time says nothing about the
     /// block's end.
@@ -62,7 +62,7 @@ pub(super) struct Block {
     pub(super) beside: u16,
     /// Whether the host was overloaded, rather than refusing by count.
     pub(super) overloaded: bool,
-    /// Whether one of the failures was none that a limit causes.
+    /// Whether one of the failures was of a kind that no limit causes.
     pub(super) is_trouble: bool,
     /// Whether the server announced a wait.
     pub(super) told: bool,
@@ -87,9 +87,9 @@ impl Block {
         }
     }
 
-    /// Returns the time of the next canary. `window` and `ledger` tell when a window may end.
-    /// `round_trip` is a usual round trip. `rounds` says whether to expect windows of round
-    /// lengths.
+    /// Returns the time of the next canary. `window` and `ledger` show when a window may end.
+    /// `rate` is the ceiling or the refused rate, in requests per second. `round_trip` is a usual
+    /// round trip. `rounds` is true if windows of round lengths are expected.
     pub(super) fn next_canary(
         &self,
         window: &Window,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_asks_after_one_interval_and_no_sooner_than_an_answer_takes() {
+    fn the_first_canary_leaves_after_one_interval_or_one_round_trip() {
         let (window, ledger) = (Window::default(), Ledger::default());
         let first = |rate| refused(50.0).next_canary(&window, &ledger, rate, ROUND_TRIP, true);
         assert_eq!(first(4.0), at(50.25));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn then_where_a_round_window_ends_that_began_with_the_first_request() {
+    fn later_canaries_leave_at_the_ends_of_round_windows_since_the_first_request() {
         let (mut block, window, ledger) = (refused(3.0), Window::default(), served(&[0.0, 2.0]));
         let asked: Vec<_> = (0..5)
             .map(|_| again(&mut block, &window, &ledger))
@@ -210,7 +210,7 @@ mod tests {
     /// Two refused canaries exclude a bucket. Without the larger factor the third would be refused
     /// at 8.4 s.
     #[test]
-    fn in_the_first_block_the_third_goes_on_to_the_end_of_a_round_window() {
+    fn in_the_first_block_the_third_canary_leaves_at_the_end_of_a_round_window() {
         let (mut block, ledger) = (refused(5.9), served(&[0.0, 2.0]));
         let asked: Vec<_> = (0..3)
             .map(|_| again(&mut block, &Window::default(), &ledger))
@@ -235,7 +235,7 @@ mod tests {
     /// A counter of two weighted windows of ten seconds received a canary at 10.17 s, 80 ms too
     /// soon. The next one went at 20.17 s.
     #[test]
-    fn one_that_asked_in_vain_at_ten_seconds_asks_again_at_fifteen() {
+    fn a_canary_refused_at_ten_seconds_is_followed_by_one_at_fifteen() {
         let block = Block {
             rate: 9.0,
             refused: at(10.17),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn or_with_the_end_of_the_last_block() {
+    fn a_canary_leaves_at_the_end_of_a_round_window_since_the_last_block() {
         let reset = Between {
             from: at(99.0),
             to: at(100.0),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_known_well_is_waited_out_at_once() {
+    fn the_first_canary_waits_for_the_end_of_a_known_window() {
         let window = Window {
             length: Duration::from_secs(10),
             count: 3.0,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_in_trouble_is_asked_every_half_minute_and_later_every_minute() {
+    fn in_an_outage_a_canary_leaves_every_half_minute_and_later_every_minute() {
         let (window, ledger) = (Window::default(), Ledger::default());
         let mut block = Block {
             overloaded: true,
@@ -301,10 +301,10 @@ mod tests {
     }
 
     proptest! {
-        /// An hour's window costs a dozen refusals, not a thousand, and the key does not sleep
+        /// A window of an hour costs a dozen refusals, not a thousand, and the key does not wait
         /// hours too long.
         #[test]
-        fn each_is_so_much_further_off_than_the_one_before(
+        fn the_delays_of_canaries_grow_by_bounded_factors(
             first in 0.0..1e5,
             began in 0.0..1e5,
             rate in 0.002..1e3,

@@ -20,25 +20,26 @@ pub(super) const ROUND_S: [u64; 17] = [
 /// Round lengths that are rarely configured, in seconds.
 const UNUSUAL_S: [u64; 3] = [2, 15, 20];
 
-/// An interval that contains one moment.
+/// The earliest and the latest time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Between {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
 }
 
-/// An end known to within this share of the length identifies the length.
+/// Uncertainty of a window's end, as a share of the length, up to which the end identifies the
+/// length.
 const TOLD: f64 = 0.4;
-/// An end known to within this share of the time since the first request allows the next round
-/// length, even one that ends later.
+/// Uncertainty of the first window's end, as a share of the time since the first request. Up to it,
+/// the next round length is a candidate even if such a window ends later.
 const NARROW: f64 = 0.1;
 
 /// The shortest window.
 const LENGTH_MIN: Duration = Duration::from_secs(1);
 /// The longest window that is plausible.
 const LENGTH_MAX: Duration = Duration::from_hours(24 * 400);
-/// Penalty of a length that is not round, in octaves of the count. Such a length must fit this much
-/// better.
+/// Penalty of a length that is not round, in octaves (factors of two) of the count. Such a length
+/// must fit this much better.
 const ODD: f64 = 0.1;
 /// Counts that differ by less than this, in octaves, are the same.
 const SAME: f64 = 0.15;
@@ -52,13 +53,13 @@ pub(super) struct Window {
     pub(super) count: f64,
     /// When a window has ended.
     pub(super) reset: Option<Between>,
-    /// Blocks in a row that fitted.
+    /// Number of consecutive blocks that fitted the length and the count.
     pub(super) fitted: u16,
 }
 
 impl Window {
-    /// Narrows down length, count and phase by a block that began at `began` and ended somewhere in
-    /// `end`.
+    /// Narrows down length, count and phase by a block that began at `began` and ended within
+    /// `end`. `rate` is the rate at the block's beginning, in requests per second.
     pub(super) fn learn(&mut self, ledger: &Ledger, began: Timestamp, end: Between, rate: f64) {
         let blocked = end.from.since(began);
         let Some(reset) = self.reset else {
@@ -100,7 +101,7 @@ impl Window {
             .min_by(|a, b| a.4.total_cmp(&b.4));
         if let Some((length, count, end, off, _)) = best {
             let fits = off <= SAME && length == self.length;
-            // A canary that waited for the expected end proves nothing.
+            // A canary that waited for the expected end does not confirm the length.
             let told = end.to.since(end.from) < length / 5;
             self.fitted = match (fits, told) {
                 (true, true) => self.fitted.saturating_add(1),
@@ -139,8 +140,8 @@ impl Window {
         (self.reset, self.count) = (Some(end), served.max(1.0));
     }
 
-    /// Corrects the count of a window that was used up a moment before `end`, when a request could
-    /// leave again.
+    /// Corrects the count of a window that was used up at `began`. A request was served again at
+    /// `end`.
     pub(super) fn used_up(&mut self, ledger: &Ledger, began: Timestamp, end: Timestamp) {
         let count = ledger.between(end - self.length, began).round().max(1.0);
         if libm::fabs(libm::log2(count / self.count)) > SAME {
@@ -155,7 +156,8 @@ impl Window {
         self.count / self.length.as_secs_f64()
     }
 
-    /// Returns whether the window rests on one block that also fits other lengths, or no round one.
+    /// Returns whether the length is uncertain: it follows from one block that also fits other
+    /// lengths, or it is not round.
     pub(super) fn is_guess(&self, ledger: &Ledger) -> bool {
         let (Some(first), Some(end)) = (ledger.first(), self.reset) else {
             return false;
@@ -170,11 +172,13 @@ impl Window {
         rounds().any(|round| round == self.length)
     }
 
+    /// Returns whether a window is known.
     pub(super) const fn is_known(&self) -> bool {
         !self.length.is_zero()
     }
 }
 
+/// Returns the lengths of [`ROUND_S`], the shortest first.
 pub(super) fn rounds() -> impl Iterator<Item = Duration> + Clone {
     ROUND_S.iter().map(|&s| Duration::from_secs(s))
 }
@@ -258,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn twenty_per_ten_seconds_take_two_blocks() {
+    fn a_window_of_20_per_10_seconds_is_learned_from_two_blocks() {
         let window = learned(20, 10.0, 4.0, 0.2, 2);
         holds(&window, 20.0, 10.0);
         assert_eq!(window.fitted, 1);
     }
 
     #[test]
-    fn a_first_guess_from_the_middle_of_a_window_is_put_right() {
+    fn a_wrong_length_after_a_start_in_mid_window_is_corrected_at_the_next_block() {
         let guess = learned(20, 10.0, 4.0, 6.8, 1);
         assert_eq!(guess.length, Duration::from_secs(15), "{guess:?}");
         holds(&learned(20, 10.0, 4.0, 6.8, 2), 20.0, 10.0);
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_seven_seconds_is_no_round_number_and_found() {
+    fn a_window_of_seven_seconds_is_found_although_it_is_not_round() {
         let window = learned(21, 7.0, 6.0, 0.2, 3);
         let off = window.length.as_secs_f64() - 7.0;
         assert!(off.abs() <= CANARY_S, "{window:?}");
@@ -302,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_known_as_well_as_the_better_of_two_tells() {
+    fn the_end_is_as_precise_as_the_better_of_two_measurements() {
         let (before, length) = (between(100.0, 100.1), Duration::from_secs(10));
         let end = same_phase(before, length, between(109.0, 113.0), Duration::ZERO);
         assert_eq!(end, Some(between(110.0, 110.1)));
