@@ -1,9 +1,12 @@
-//! Some hosts refuse a small share of requests whatever the rate. Slowing down does not help there.
+//! Tells random refusals (noise) from a limit. Some hosts refuse a small share of requests at any
+//! rate, so a lower rate does not help there.
 //!
-//! What tells such noise from a limit is that it comes below rates that were served well a short
-//! while ago, alone, and that its canary is served at once. Two such refusals are noise: the
-//! ceiling is what was served well, and from then on a lone refusal changes nothing, unless they
-//! come too often to be noise.
+//! Noise differs from a limit in three ways. It comes at a rate below one that was served well a
+//! short time ago. It comes alone. Its canary is served at once.
+//!
+//! After two such refusals the host counts as noisy, and the ceiling becomes the rate that was
+//! served well. From then on a lone refusal changes nothing, unless such refusals come too often to
+//! be noise.
 
 use std::time::Duration;
 
@@ -11,51 +14,59 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// A refusal is alone if so many were served since the one before.
+/// A refusal is alone if at least this many requests were served since the previous one.
 const ALONE: f64 = 4.0;
-/// Requests served within one stage that prove their rate.
+/// Number of served requests within one stage that prove the stage's rate.
 pub(super) const PROOF: u32 = 40;
-/// A proof is worth nothing after this long: limits change.
+/// Time after which a proven rate no longer counts, because limits change.
 const PROOF_LASTS: Duration = Duration::from_mins(15);
-/// Below this share of a proven rate no limit refuses.
+/// Share of a proven rate below which a refusal does not come from a limit.
 const BELOW: f64 = 0.97;
-/// One refusal in fewer requests than this is too often for noise.
+/// Mean number of served requests per refusal below which refusals are too frequent for noise.
 const TOO_OFTEN: f64 = 30.0;
-/// The number of missing requests from which that counts. At one refusal in a hundred it is hardly
-/// ever reached; after a step down it is reached at the fourth refusal.
+/// Number of served requests that may be missing from that mean before the refusals count as a
+/// limit. At one refusal per hundred requests it is hardly ever reached. After the limit has
+/// dropped it is reached at the fourth refusal.
 const PATIENCE: f32 = 90.0;
-/// One failure in fewer requests than this is overload, even if no limit fails in this way.
+/// Mean number of served requests per failure below which the host is overloaded. It applies to
+/// failures of kinds that no limit causes.
 const TROUBLE_TOO_OFTEN: f32 = 12.0;
-/// The number of missing requests from which that counts.
+/// Number of served requests that may be missing from that mean before the failures count as
+/// overload.
 const TROUBLE_PATIENCE: f32 = 40.0;
 
-/// What is known of noise.
+/// The record of proven rates and of random refusals. Rates are in requests per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
-    /// A rate that was served well, and when.
+    /// The highest rate that was served well of late.
     proven: f64,
+    /// When that rate was last proven.
     proven_at: Timestamp,
-    /// Refusals that looked like noise.
+    /// Number of refusals that looked like noise.
     suspects: u8,
+    /// Whether the host counts as noisy.
     noisy: bool,
-    /// It was noisy once.
+    /// Whether the host has ever counted as noisy.
     seen: bool,
-    /// The limit is another since: what was proven tells a host in trouble, nothing else.
+    /// Whether the limit has changed since the proof. The proven rate then serves only to recognise
+    /// a brown-out.
     past: bool,
-    /// How many requests may yet be missing, while noisy.
+    /// Number of served requests that may still be missing, while the host is noisy.
     patience: f32,
-    /// The same for failures that no limit causes, as requests used up.
+    /// Number of missing requests for failures of kinds that no limit causes, at most
+    /// [`TROUBLE_PATIENCE`].
     troubles: f32,
 }
 
-/// What a refusal whose canary was served at once may be.
+/// The meaning of a refusal whose canary was served at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Lone {
-    /// A limit, for all that is known.
+    /// A limit, as far as is known.
     Limit,
-    /// Noise, as usual.
+    /// Noise of a host that is known to be noisy.
     Noise,
-    /// Noise, as is clear now; this rate was served well.
+    /// The refusal that shows that the host is noisy. The rate, in requests per second, was served
+    /// well.
     Noticed(f64),
 }
 
@@ -74,14 +85,14 @@ impl Noise {
         .all(|x| *x >= 0.0 && x.is_finite())
     }
 
-    /// [`PROOF`] requests were served at `rate`.
+    /// Records that [`PROOF`] requests were served at `rate` requests per second.
     pub(super) fn prove(&mut self, rate: f64, now: Timestamp) {
         if rate >= self.proven(now) {
             (self.proven, self.proven_at, self.past) = (rate, now, false);
         }
     }
 
-    /// The rate that was served well of late; zero: none.
+    /// Returns the highest rate that was served well of late under the present limit, or zero.
     pub(super) fn proven(&self, now: Timestamp) -> f64 {
         if self.past {
             0.0
@@ -90,7 +101,8 @@ impl Noise {
         }
     }
 
-    /// The same, though the limit be another since.
+    /// Returns the highest rate that was served well of late, even if the limit has changed since,
+    /// or zero.
     pub(super) fn once_proven(&self, now: Timestamp) -> f64 {
         if now.since(self.proven_at) > PROOF_LASTS {
             0.0
@@ -99,8 +111,8 @@ impl Noise {
         }
     }
 
-    /// Records a lone failure that no limit causes, `served` requests after the one before. Returns
-    /// whether such failures are rare enough to change nothing.
+    /// Records a lone failure of a kind that no limit causes, `served` requests after the previous
+    /// one. Returns whether such failures are rare enough to change nothing.
     pub(super) fn is_rare_trouble(&mut self, served: u32) -> bool {
         self.troubles = (self.troubles + TROUBLE_TOO_OFTEN - served as f32).max(0.0);
         if self.troubles <= TROUBLE_PATIENCE {
@@ -110,7 +122,8 @@ impl Noise {
         false
     }
 
-    /// A refusal at `rate`, `served` requests after the one before.
+    /// Records a refusal at `rate`, `served` requests after the previous one, and returns its
+    /// meaning.
     pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
         if self.noisy {
             self.patience = (self.patience + (served - TOO_OFTEN) as f32).min(PATIENCE);
@@ -135,7 +148,7 @@ impl Noise {
         Lone::Noticed(self.proven)
     }
 
-    /// It is no noise, or no longer: the limit is another.
+    /// Notes that the refusals come from a limit, so the limit has changed.
     fn forget(&mut self) {
         *self = Self {
             proven: self.proven,
@@ -146,7 +159,7 @@ impl Noise {
         };
     }
 
-    /// Forgets what was proven before a change that was no trouble.
+    /// Forgets a rate that was proven before the limit changed.
     pub(super) fn forget_past(&mut self) {
         if self.past {
             (self.proven, self.proven_at, self.past) = (0.0, Timestamp::ZERO, false);
@@ -162,7 +175,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_secs(secs)
     }
 
-    /// A host that served 10 a second well, with this many lone refusals at half of that since.
+    /// Returns the record of a host that served 10 requests per second well, and the last verdict
+    /// after `times` lone refusals at half that rate.
     fn refused(times: u64) -> (Noise, Option<Lone>) {
         let mut noise = Noise::default();
         noise.prove(10.0, at(0));
@@ -171,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn two_lone_refusals_far_below_what_was_served_well_are_noise() {
+    fn two_lone_refusals_far_below_a_proven_rate_are_noise() {
         assert_eq!(refused(1).1, Some(Lone::Limit));
         assert_eq!(refused(2).1, Some(Lone::Noticed(10.0)));
         assert_eq!(refused(9).1, Some(Lone::Noise));
     }
 
     #[test]
-    fn at_the_rate_that_was_served_well_it_is_a_limit() {
+    fn refusals_at_the_proven_rate_are_a_limit() {
         let (mut noise, _) = refused(1);
         for i in 0..9 {
             assert_eq!(noise.refused(100.0, 9.8, at(10 + i)), Lone::Limit);
@@ -186,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_served_well_a_quarter_of_an_hour_ago_proves_nothing() {
+    fn a_proof_older_than_a_quarter_of_an_hour_shows_no_noise() {
         let (mut noise, _) = refused(1);
         assert_eq!(noise.refused(100.0, 5.0, at(901)), Lone::Limit);
         // A lower rate is proof again once the higher is too old.
@@ -195,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proven_holds_for_a_quarter_of_an_hour() {
+    fn a_rate_stays_proven_for_a_quarter_of_an_hour() {
         let mut noise = Noise::default();
         noise.prove(10.0, at(0));
         assert!(noise.proven(at(900)) > 9.9);
@@ -203,19 +217,20 @@ mod tests {
     }
 
     #[test]
-    fn a_step_down_is_a_limit_though_the_host_was_noisy() {
+    fn a_lower_limit_is_recognised_on_a_noisy_host() {
         let (mut noise, _) = refused(5);
         for i in 0..3 {
             assert_eq!(noise.refused(2.0, 9.0, at(10 + i)), Lone::Noise);
         }
         assert_eq!(noise.refused(2.0, 9.0, at(13)), Lone::Limit);
-        // What was proven is no more.
+        // The rate proven before no longer counts.
         assert_eq!(noise.refused(100.0, 5.0, at(14)), Lone::Limit);
     }
 
-    /// One in a hundred comes twice within fourteen requests every hour or so: that is no limit.
+    /// With one refusal per hundred requests, two come within fourteen requests about every hour.
+    /// That is no limit.
     #[test]
-    fn two_short_gaps_in_a_row_are_an_accident() {
+    fn two_short_gaps_in_a_row_are_noise() {
         let (mut noise, _) = refused(5);
         for served in [3.0, 12.0, 200.0, 9.0, 8.0, 25.0, 110.0] {
             assert_eq!(noise.refused(served, 9.0, at(10)), Lone::Noise);
@@ -223,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn one_short_gap_is_an_accident() {
+    fn every_second_gap_may_be_short() {
         let (mut noise, _) = refused(5);
         for i in 0..20 {
             let served = if i % 2 == 0 { 10.0 } else { 110.0 };
@@ -232,21 +247,21 @@ mod tests {
     }
 
     #[test]
-    fn one_in_twenty_is_too_often_to_live_with() {
+    fn one_refusal_per_twenty_requests_is_a_limit() {
         let (mut noise, _) = refused(5);
         let limit = (0..30).position(|i| noise.refused(20.0, 9.0, at(10 + i)) == Lone::Limit);
         assert!(limit.is_some());
     }
 
     #[test]
-    fn close_together_it_is_a_limit() {
+    fn two_refusals_close_together_are_a_limit() {
         let (mut noise, _) = refused(1);
         assert_eq!(noise.refused(3.0, 5.0, at(10)), Lone::Limit);
         assert_eq!(noise.refused(100.0, 5.0, at(11)), Lone::Limit);
     }
 
     #[test]
-    fn who_was_noisy_once_is_recognised_at_the_first() {
+    fn a_host_that_was_noisy_before_is_recognised_at_its_first_lone_refusal() {
         let (mut noise, _) = refused(5);
         (0..4).for_each(|i| {
             noise.refused(5.0, 9.0, at(10 + i));
