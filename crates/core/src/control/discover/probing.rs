@@ -1,10 +1,11 @@
-//! When to ask for more: a budget, and patience that grows.
+//! Decides when to probe for a higher limit, by a budget and by waits that grow.
 //!
-//! A probe of a limit that has not moved ends in a refusal. So probes are paid for: every served
-//! request earns a small credit, every refusal costs one. And the wait from one probe to the next
-//! doubles as long as they find nothing, up to a share of the time between the changes seen so far:
-//! a host that never changed is left in peace, one that changes every five minutes is asked a few
-//! times in between.
+//! A probe ends in a refusal if the limit has not changed. So probes have a budget: every served
+//! request earns a small credit, and every refusal costs one.
+//!
+//! The wait between probes doubles while they find nothing. It grows up to a share of the mean time
+//! between the changes seen so far. So a host whose limit never changes is hardly ever probed. A
+//! host whose limit changes every five minutes is probed several times in between.
 
 use std::time::Duration;
 
@@ -12,39 +13,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// Earned by each served request: what share of requests may be refused in the long run.
+/// Credit that each served request earns. It is also the share of requests that may be refused in
+/// the long run.
 const EARNED: f32 = 0.002;
-/// The share on a host whose limit changes so often that probing pays.
+/// The same credit on a host whose limit changes so often that probes pay off.
 const EARNED_RESTLESS: f32 = 0.006;
-/// What comes sooner after another is part of the same change.
+/// A change of the limit within this time after another counts as part of it.
 const CHANGE: Duration = Duration::from_mins(2);
+/// Mean time between changes below which each served request earns [`EARNED_RESTLESS`].
 const RESTLESS: Duration = Duration::from_mins(15);
-/// To begin with.
+/// Credit of a new key, in refusals.
 const CREDIT_START: f32 = 3.0;
+/// Highest credit, in refusals.
 const CREDIT_MAX: f32 = 6.0;
+/// Lowest credit, in refusals: the largest debt.
 const CREDIT_MIN: f32 = -6.0;
-/// The shortest wait, in requests and in seconds.
+/// Shortest wait between two probes.
 const WAIT_MIN: Duration = Duration::from_secs(20);
-/// The shortest wait after a first window that is known well.
+/// Wait before the first probe after a first window that is known well.
 const WAIT_FIRST: Duration = Duration::from_mins(1);
-/// The longest wait while nothing ever changed.
+/// Longest wait between two probes while fewer than two changes of the limit are known.
 const WAIT_MAX: Duration = Duration::from_hours(2);
-/// Probes between two changes, if changes come regularly.
+/// Number of longest waits that fit between two changes, if changes come regularly.
 const PROBES_PER_CHANGE: f64 = 8.0;
 
-/// The budget and the clock of probes.
+/// The budget and the schedule of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Probing {
+    /// Number of refusals that probes may still cost. A probe needs a credit of one.
     credit: f32,
+    /// Time from the end of one probe to the next.
     wait: Duration,
-    /// Not before.
+    /// Earliest time of the next probe.
     next: Timestamp,
-    /// The last change of the limit, and how long changes are apart.
+    /// When the limit last changed.
     changed: Timestamp,
+    /// Moving average of the time between two changes.
     apart: Option<Duration>,
-    /// Changes that came alone.
+    /// Number of changes. Changes within [`CHANGE`] of another do not count.
     changes: u8,
-    /// The first bracket was questioned.
+    /// Whether the first bracket has received a probe on credit.
     invested: bool,
 }
 
@@ -71,6 +79,7 @@ impl Probing {
             && self.apart.is_none_or(|apart| !apart.is_zero())
     }
 
+    /// Adds the credit of one served request.
     pub(super) fn earn(&mut self) {
         let earned = match self.apart {
             Some(apart) if apart < RESTLESS && self.changes >= 3 => EARNED_RESTLESS,
@@ -79,16 +88,18 @@ impl Probing {
         self.credit = (self.credit + earned).min(CREDIT_MAX);
     }
 
+    /// Subtracts the cost of one refusal.
     pub(super) fn pay(&mut self) {
         self.credit = (self.credit - 1.0).max(CREDIT_MIN);
     }
 
-    /// What was paid for was noise.
+    /// Returns the cost of a refusal that was noise.
     pub(super) fn refund(&mut self) {
         self.credit = (self.credit + 1.0).min(CREDIT_MAX);
     }
 
-    /// All that was paid for of late was noise.
+    /// Restores the credit of a new key, if it is lower now, because the recent refusals were
+    /// noise.
     pub(super) const fn forgive(&mut self) {
         self.credit = self.credit.max(CREDIT_START);
     }
@@ -97,12 +108,12 @@ impl Probing {
         self.credit
     }
 
-    /// May it ask for more now?
+    /// Returns whether a probe is due. With `on_budget` it also needs enough credit.
     pub(super) fn due(&self, now: Timestamp, on_budget: bool) -> bool {
         now >= self.next && (self.credit >= 1.0 || !on_budget)
     }
 
-    /// It asked and found nothing.
+    /// Doubles the wait after a probe that found nothing.
     pub(super) fn found_nothing(&mut self, now: Timestamp) {
         let most = self
             .apart
@@ -112,7 +123,7 @@ impl Probing {
         self.rest(now);
     }
 
-    /// The limit is another than it was.
+    /// Records a change of the limit. The wait becomes short again, and the next probe has credit.
     pub(super) fn changed(&mut self, now: Timestamp) {
         let since = now.since(self.changed);
         if since >= CHANGE {
@@ -125,14 +136,15 @@ impl Probing {
         self.rest(now);
     }
 
-    /// What was learned is no guess, and of the first requests each refused one is a large share.
+    /// Waits [`WAIT_FIRST`] after a first window that is no guess. Each refusal is a large share of
+    /// a new key's requests.
     pub(super) fn be_patient(&mut self, now: Timestamp) {
         self.wait = WAIT_FIRST;
         self.rest(now);
     }
 
-    /// A bracket was closed. After the first it is asked whether it was the right one, whatever
-    /// that costs.
+    /// Waits after a bracket was closed. The first bracket is always tested by a probe, even
+    /// without credit.
     pub(super) fn invest(&mut self, now: Timestamp) {
         if !self.invested {
             self.afford();
@@ -141,17 +153,17 @@ impl Probing {
         self.rest(now);
     }
 
-    /// The next probe is paid for, whatever was spent.
+    /// Provides the credit for the next probe, whatever was spent.
     pub(super) const fn afford(&mut self) {
         self.credit = self.credit.max(1.0);
     }
 
-    /// Not for a day.
+    /// Forbids probes for a day.
     pub(super) fn forbid(&mut self, now: Timestamp) {
         self.next = now + Duration::from_hours(24);
     }
 
-    /// The next probe is a whole wait away.
+    /// Delays the next probe by at least the wait.
     pub(super) fn rest(&mut self, now: Timestamp) {
         self.next = self.next.max(now + self.wait);
     }
@@ -165,13 +177,13 @@ mod tests {
         Timestamp::ZERO + Duration::from_secs(secs)
     }
 
-    /// How long it waits after a probe that found nothing.
+    /// Returns the wait after a probe that found nothing.
     fn waits(probing: &mut Probing, now: Timestamp) -> Duration {
         probing.found_nothing(now);
         probing.next.since(now)
     }
 
-    /// Changes every five minutes.
+    /// Returns the state for a host whose limit has changed every five minutes.
     fn restless() -> Probing {
         let mut probing = Probing::new(at(0));
         (1..=4).for_each(|i| probing.changed(at(i * 300)));
@@ -179,11 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_costs_what_five_hundred_served_requests_earn() {
+    fn a_refusal_costs_the_credit_of_five_hundred_served_requests() {
         let mut probing = Probing::new(at(0));
         (0..3).for_each(|_| probing.pay());
         assert!(!probing.due(at(1), true));
-        assert!(probing.due(at(1), false), "without a budget it may");
+        assert!(probing.due(at(1), false), "due without a budget");
         (0..490).for_each(|_| probing.earn());
         assert!(!probing.due(at(1), true));
         (0..20).for_each(|_| probing.earn());
@@ -191,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_debt_nor_credit_is_without_end() {
+    fn debt_and_credit_are_bounded() {
         let mut probing = Probing::new(at(0));
         (0..100).for_each(|_| probing.pay());
         assert!(probing.plausible());
@@ -211,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_makes_it_curious_again() {
+    fn a_probe_is_due_soon_after_a_change() {
         let mut probing = Probing::new(at(0));
         (0..9).for_each(|_| probing.pay());
         (0..9).for_each(|_| probing.found_nothing(at(0)));
@@ -222,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_changes_every_five_minutes_is_asked_often() {
+    fn a_host_that_changes_every_five_minutes_is_probed_often() {
         let mut probing = restless();
         let longest = (5..15).map(|i| waits(&mut probing, at(i * 300))).max();
         assert_eq!(longest, Some(Duration::from_millis(37_500)));
     }
 
     #[test]
-    fn where_asking_pays_it_may_cost_more() {
+    fn a_host_that_changes_often_earns_more_credit() {
         let (mut calm, mut restless) = (Probing::new(at(0)), restless());
         for probing in [&mut calm, &mut restless] {
             (0..5).for_each(|_| probing.pay());
@@ -239,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_within_two_minutes_are_one() {
+    fn changes_within_two_minutes_count_once() {
         let mut probing = Probing::new(at(0));
         (0..9).for_each(|i| probing.changed(at(600 + i * 60)));
         assert_eq!(
@@ -249,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_bracket_is_questioned_on_credit() {
+    fn only_the_first_bracket_is_probed_without_credit() {
         let mut probing = Probing::new(at(0));
         for allowed in [true, false] {
             (0..9).for_each(|_| probing.pay());
@@ -259,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_page_forbids_asking_for_a_day() {
+    fn probes_can_be_forbidden_for_a_day() {
         let mut probing = Probing::new(at(0));
         probing.forbid(at(0));
         probing.rest(at(10));
