@@ -1,7 +1,8 @@
-//! What was served when, coarsely: how much of a window was used can be asked long after.
+//! The history of served requests. It shows later, approximately, how much of a window was used.
 //!
-//! A list of (time, served so far), thinned as it ages: of three neighbours the middle one goes
-//! where it says least for its age. Between two of them, serving is taken to be even.
+//! The history is a list of points (time, number served so far). When it is full, it drops the
+//! point whose neighbours are closest together in relation to the point's age. Between two points,
+//! requests are assumed to be evenly spaced.
 
 use std::time::Duration;
 
@@ -9,19 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// Points kept.
+/// The most points in a history.
 const POINTS: usize = 48;
-/// Room is made for so many at a time.
+/// Number of points by which the list's memory grows.
 const ROOM: usize = 16;
 
-/// When and how many so far.
+/// The number of requests served up to a time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Point {
     at: Timestamp,
     served: u32,
 }
 
-/// Served requests over time.
+/// The number of served requests over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Ledger {
     points: Vec<Point>,
@@ -33,7 +34,7 @@ impl Ledger {
         for point in &mut self.points {
             point.at = point.at - back;
         }
-        // Further back than it remembers: what was sent at the beginning of time was sent at once.
+        // Times before the epoch become the epoch. Points with the same time become one.
         self.points.dedup_by(|next, kept| {
             let same = next.at == kept.at;
             if same {
@@ -51,10 +52,11 @@ impl Ledger {
             && self.served < u32::MAX
     }
 
-    /// One more, sent at `at`.
+    /// Records a served request that was sent at `at`.
     pub(super) fn serve(&mut self, at: Timestamp) {
         if self.served == u32::MAX - 1 {
-            // A hundred days at 500 a second: what matters is the difference.
+            // The count is full, after a hundred days at 500 per second, so the history starts
+            // again.
             *self = Self::default();
         }
         self.served += 1;
@@ -75,17 +77,17 @@ impl Ledger {
         }
     }
 
-    /// When the last one was sent.
+    /// Returns when the last request was sent.
     pub(super) fn last(&self) -> Option<Timestamp> {
         self.points.last().map(|point| point.at)
     }
 
-    /// All of them.
+    /// Returns the number of all served requests.
     pub(super) const fn served(&self) -> u32 {
         self.served
     }
 
-    /// How many were sent up to `at`.
+    /// Returns how many requests were sent up to `at`.
     fn until(&self, at: Timestamp) -> f64 {
         let after = self.points.partition_point(|point| point.at <= at);
         let Some(next) = self.points.get(after) else {
@@ -95,16 +97,16 @@ impl Ledger {
             return 0.0;
         };
         let share = at.micros_since(last.at) as f64 / next.at.micros_since(last.at) as f64;
-        // The one at `next` itself came last.
+        // The request at `next.at` itself was sent after `at`.
         f64::from(last.served) + share * f64::from(next.served.saturating_sub(last.served + 1))
     }
 
-    /// How many were sent after `from`, up to `to`.
+    /// Returns how many requests were sent after `from` and up to `to`.
     pub(super) fn between(&self, from: Timestamp, to: Timestamp) -> f64 {
         (self.until(to) - self.until(from)).max(0.0)
     }
 
-    /// When the first of the last `count` was sent, about.
+    /// Returns approximately when the first of the last `count` requests was sent.
     pub(super) fn since_last(&self, count: f64) -> Option<Timestamp> {
         let before = f64::from(self.served) - count;
         let next = self
@@ -120,12 +122,13 @@ impl Ledger {
         Some(last.at + gap.mul_f64(share.clamp(0.0, 1.0)))
     }
 
-    /// When the first was sent.
+    /// Returns when the first request was sent.
     pub(super) fn first(&self) -> Option<Timestamp> {
         self.points.first().map(|point| point.at)
     }
 
-    /// Drops the point that says least: the narrowest gap around it, for its age.
+    /// Drops the point with the least information: its neighbours are closest together in relation
+    /// to its age.
     fn thin(&mut self, now: Timestamp) {
         let said = |i: usize| {
             let gap = self.points[i + 1].at.micros_since(self.points[i - 1].at) as f64;
@@ -152,14 +155,14 @@ mod tests {
         ledger
     }
 
-    /// How many of `times` lie after `from`, up to `to`.
+    /// Returns how many of `times` lie after `from` and up to `to`.
     fn truth(times: &[f64], from: f64, to: f64) -> f64 {
         let up_to = |end| times.iter().filter(|time| at(**time) <= at(end)).count();
         up_to(to) as f64 - up_to(from) as f64
     }
 
     #[test]
-    fn an_even_pace_is_counted_within_two_however_much_was_thinned() {
+    fn an_even_pace_is_counted_within_two_after_many_points_were_dropped() {
         let times: Vec<f64> = (0..5_000).map(|i| f64::from(i) * 0.3).collect();
         let ledger = one_each(times.iter().copied());
         for (from, to) in [
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_of_late_is_remembered_best() {
+    fn recent_requests_are_counted_best() {
         let quiet = (0..100).map(|i| f64::from(i) * 10.0);
         let lately = (0..10).map(|i| 1_000.0 + f64::from(i) * 0.1);
         let ledger = one_each(quiet.chain(lately));
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_the_last_three_of_ten() {
+    fn the_time_of_the_first_of_the_last_requests_is_known() {
         let ledger = one_each((0..10).map(f64::from));
         assert_eq!(ledger.since_last(3.0), Some(at(7.0)));
         assert_eq!(ledger.since_last(10.0), Some(at(0.0)));
@@ -214,9 +217,9 @@ mod tests {
     }
 
     proptest! {
-        /// Until something is thinned, every request is told from the next.
+        /// While the list is not full, requests 50 ms or more apart have a point each.
         #[test]
-        fn few_are_counted_exactly(
+        fn few_requests_are_counted_exactly(
             gaps in prop::collection::vec(0.05_f64..100.0, 1..POINTS),
             from in 0.0..3_000.0,
             length in 0.0..3_000.0,
@@ -228,9 +231,9 @@ mod tests {
             prop_assert!((counted - truth(&times, from, from + length)).abs() < 1e-6);
         }
 
-        /// Whatever the gaps, in whatever order requests are heard of.
+        /// The list stays valid for any gaps and any order of answers.
         #[test]
-        fn a_thinned_list_ascends_and_is_short(
+        fn a_full_list_ascends_and_stays_short(
             gaps in prop::collection::vec(-2.0_f64..50.0, 1..400),
         ) {
             let mut last = 0.0;

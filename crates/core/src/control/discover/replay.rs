@@ -1,9 +1,11 @@
-//! Back from the end of a window, as what was sent leaves it.
+//! Returns from the end of a window at the pace at which earlier requests leave the window.
 //!
-//! A window that slides still holds what was sent before its block, and takes in as much as leaves
-//! it: what was sent in the start comes in again at the start's own pace. The ledger knows it.
-//! Whoever keeps to that is refused by no window of any kind, so the way back need be no slower;
-//! and once refused on the way, it is no faster.
+//! A sliding window still holds the requests that were sent before its block. It admits a request
+//! for each one that leaves it. So it admits requests again at the pace at which they were sent one
+//! window earlier, and the ledger holds that pace.
+//!
+//! No kind of window refuses requests at this pace, so the return need not be slower. After a
+//! refusal on the way back, the return is not faster either.
 
 use std::time::Duration;
 
@@ -11,28 +13,29 @@ use super::Mechanism;
 use super::learning::Learning;
 use crate::Timestamp;
 
-/// How far it looks ahead, seconds or requests.
+/// Least time over which the pace is averaged ahead, in seconds.
 const AHEAD_S: f64 = 1.0;
+/// Least number of requests at the ceiling's rate over which the pace is averaged ahead.
 const AHEAD_REQUESTS: f64 = 4.0;
-/// The ledger remembers coarsely: what it says leaves later by this share of the length, and each
-/// refusal on the way adds as much.
+/// Share of the window's length by which requests are assumed to leave it later, because the ledger
+/// is not exact. Each refusal on the way back adds the same share.
 const LATER: f64 = 0.03;
-/// The least rate on the way back, of the ceiling.
+/// Lowest rate on the way back after a refusal, as a share of the ceiling.
 const LEAST: f64 = 0.01;
-/// Refusals on the way back by doublings until the ceiling is doubted.
+/// Number of refusals during a return in doublings that do not change the ceiling.
 const DOUBLING_BEARS: u8 = 3;
-/// The same from a window that was guessed.
+/// The same number during the return from a guessed window.
 const GUESS_BEARS: u8 = 2;
-/// The same from a window that is known.
+/// The same number during the return from a known window.
 const KNOWN_BEARS: u8 = 6;
 
 impl Learning {
-    /// The way back is told by a window.
+    /// Returns whether the recovery follows a window instead of doubling the rate.
     pub(super) fn replays(&self) -> bool {
         self.window.is_known() && self.has(Mechanism::Replay)
     }
 
-    /// The rate on the way back.
+    /// Returns the rate of the recovery, in requests per second.
     pub(super) fn comeback(&self, now: Timestamp) -> f64 {
         if !self.replays() {
             return self.rate;
@@ -44,7 +47,7 @@ impl Learning {
         }
     }
 
-    /// The way back is over.
+    /// Returns whether the recovery is complete.
     pub(super) fn came_back(&self, now: Timestamp) -> bool {
         if self.replays() && self.strikes > 0 {
             self.room(now) >= self.top()
@@ -53,7 +56,7 @@ impl Learning {
         }
     }
 
-    /// So many refusals on the way back are none of the ceiling's.
+    /// Returns the number of refusals during the recovery that do not change the ceiling.
     pub(super) fn bears(&self) -> u8 {
         if !self.replays() {
             DOUBLING_BEARS
@@ -64,13 +67,13 @@ impl Learning {
         }
     }
 
-    /// Just below the ceiling.
+    /// Returns the rate of the cruise, just below the ceiling, in requests per second.
     pub(super) fn top(&self) -> f64 {
         self.ceiling * (1.0 - self.config.margin)
     }
 
-    /// What the window takes in for a while to come, requests per second: what it has room for, and
-    /// what leaves it.
+    /// Returns the rate that the window admits in the near future, in requests per second. It
+    /// admits the requests that it has room for, and one for each request that leaves it.
     fn room(&self, now: Timestamp) -> f64 {
         let ahead = AHEAD_S.max(AHEAD_REQUESTS / self.ceiling);
         let later = 1.0 + LATER * f64::from(self.strikes + 1);
@@ -92,8 +95,8 @@ mod tests {
     use super::*;
     use crate::signal::Signal;
 
-    /// A cold start at a window that slides, of `count` requests in `length_s`: refusals and served
-    /// requests of the second of its lengths.
+    /// Runs a cold start for two lengths of a sliding window with `count` requests per `length_s`
+    /// seconds. Returns the refused and the served requests of the second length.
     fn sliding(count: usize, length_s: f64, without: Option<Mechanism>) -> (u32, u32) {
         let config = DiscoverConfig {
             without,
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_slides_is_used_again_as_it_empties() {
+    fn a_sliding_window_is_used_again_while_it_empties() {
         for (count, length_s) in [(20, 10.0), (30, 60.0), (100, 30.0)] {
             let (refused, served) = sliding(count, length_s, None);
             let (_, slowly) = sliding(count, length_s, Some(Mechanism::Replay));
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_window_it_doubles() {
+    fn the_recovery_doubles_the_rate_if_no_window_is_known() {
         let mut law = cruising();
         law.recover(Timestamp::from_secs_f64(1e6));
         assert!((law.comeback(Timestamp::from_secs_f64(1e6)) - 2.5).abs() < 1e-9);
