@@ -1,55 +1,60 @@
-//! How many at once: as many as keep the host busy, and no queue.
+//! Finds the number of requests in flight that keeps the host busy without a queue.
 //!
-//! A host that lets requests wait instead of refusing them shows its limit in the latency. The
-//! number under way grows while it is what holds requests back and no queue is seen, and shrinks
-//! when one is (TCP Vegas, Brakmo and Peterson 1994: under way x (1 - unloaded / present latency)
-//! is what stands in the queue). It looks at a low quantile: queueing moves the fast requests too,
-//! noise only the slow ones.
+//! A host that delays requests instead of refusing them shows its limit in the latency. The cap in
+//! flight grows while it holds requests back and no queue is seen. It shrinks when a queue is seen.
+//!
+//! The length of the queue follows from TCP Vegas (Brakmo and Peterson 1994): requests in flight x
+//! (1 - unloaded latency / present latency). Both latencies are a low quantile, because a queue
+//! slows the fast requests too, and noise only the slow ones.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What is allowed at first.
+/// The first cap, in requests in flight.
 pub(super) const START: f32 = 2.0;
-/// The quantile looked at.
+/// The quantile of the latency that is tracked.
 const QUANTILE: f32 = 0.3;
-/// Latencies per look, at least.
+/// Least number of latencies between two evaluations.
 const LOOK: u16 = 40;
-/// The quantile tracker's step, in octaves.
+/// Step of the quantile tracker, in octaves (factors of two).
 const STEP: f32 = 0.03;
 
-/// How fast the unloaded latency follows: slowly, since the least of many noisy looks is too low.
+/// Share of a difference by which the unloaded latency follows at each evaluation. It follows
+/// slowly, because the least of many noisy values is too low.
 const UNLOADED: f32 = 0.1;
 
-/// More than any host is asked to do at once.
+/// The most requests in flight that are counted, and the bound of a plausible cap.
 const CAP_MAX: f32 = 10_000.0;
 
-/// Latencies until the quantile has settled.
+/// Number of latencies until the quantile has settled.
 const SETTLING: f32 = 24.0;
-/// A queue that is given less to do does not stay as it was, to within this, octaves.
+/// Change of the latency in octaves, from one evaluation to the next. A real queue changes by more
+/// than this when fewer requests are in flight.
 const DRAINS: f32 = 0.04;
-/// How fast what was taken for a queue becomes the normal.
+/// Share of a difference by which the unloaded latency follows if the supposed queue was none.
 const MISTAKEN: f32 = 0.2;
 
-/// The in-flight cap that latency allows.
+/// The cap in flight that the latency allows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Queue {
+    /// Requests in flight.
     cap: f32,
-    /// The low quantile, in octaves of a microsecond.
+    /// The low quantile of the latency, as the base-2 logarithm of its microseconds.
     low: f32,
-    /// What it is without a queue.
+    /// The same quantile without a queue.
     unloaded: f32,
+    /// Number of latencies since the last evaluation.
     seen: u16,
-    /// Most under way since the last look.
+    /// The most requests in flight since the last evaluation.
     most: u16,
-    /// What it was when a queue was last seen.
+    /// The low quantile when a queue was last seen.
     before: f32,
-    /// Latencies so far.
+    /// Number of latencies so far.
     total: u16,
-    /// A queue was seen at the last look.
+    /// Whether the last evaluation saw a queue.
     grew: bool,
-    /// The cap was what held a request back.
+    /// Whether a request was sent at the cap since the last evaluation.
     held_back: bool,
 }
 
@@ -79,15 +84,16 @@ impl Queue {
         (1.0..=CAP_MAX).contains(&self.cap) && octaves.iter().all(|x| (-1.0..=64.0).contains(x))
     }
 
-    /// A request was served that left beside `beside` others. `eager`: nothing was refused so far.
-    /// Says whether a queue was seen twice in a row.
+    /// Records the latency of a served request that was sent with `beside` others in flight.
+    /// `eager` is true until the first refusal, and lets the cap grow faster. Returns whether two
+    /// consecutive evaluations have seen a queue.
     pub(super) fn served(&mut self, latency: Duration, beside: u16, eager: bool) -> bool {
         let x = libm::log2f((latency.as_micros() as u64 as f32).clamp(1.0, 1e12));
         if self.unloaded == 0.0 {
             (self.low, self.unloaded) = (x, x);
         }
         self.total = self.total.saturating_add(1);
-        // The first of them may be far off.
+        // The steps are large at first, because the first latency may be far from the quantile.
         let step = STEP * (1.0 + SETTLING / f32::from(self.total));
         self.low += step
             * if x > self.low {
@@ -104,13 +110,13 @@ impl Queue {
         }
         let drift = self.low - self.unloaded;
         let under_way = f32::from(self.most);
-        // What is unloaded can only be seen with next to nothing under way.
+        // The unloaded latency shows only while very few requests are in flight.
         if self.most <= 3 && f32::from(self.total) < 2.0 * SETTLING {
             self.unloaded = self.low;
         } else if drift < 0.0 || self.most <= 2 {
             self.unloaded += drift * UNLOADED;
         } else if self.grew && libm::fabsf(self.low - self.before) < DRAINS {
-            // Fewer under way did not make it faster: no queue, but how it is.
+            // Fewer requests in flight did not lower the latency, so it is not due to a queue.
             self.unloaded += drift * MISTAKEN;
         }
         let queued = under_way * (1.0 - libm::exp2f(self.unloaded - self.low));
@@ -139,8 +145,9 @@ mod tests {
 
     const UNLOADED_S: f64 = 0.2;
 
-    /// `requests` on a host that serves `slots` at once and lets the rest wait, as many under way
-    /// as allowed; latencies vary by the factor `noise` either way.
+    /// Feeds `requests` served requests of a host that serves `slots` at once and delays the rest.
+    /// As many are in flight as the cap allows. Latencies vary by up to the factor `noise` in both
+    /// directions.
     fn worked(queue: &mut Queue, requests: u32, slots: f64, noise: f64) {
         let mut rng = Rng::new(5);
         for _ in 0..requests {
@@ -153,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_it_grows_while_held_back() {
+    fn the_cap_grows_while_it_holds_requests_back_and_there_is_no_queue() {
         let mut queue = Queue::default();
         worked(&mut queue, 5_000, 1e9, 1.0);
         assert!(queue.cap() >= 30, "{queue:?}");
@@ -161,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn four_slots_are_kept_busy_and_hardly_anything_waits() {
+    fn four_slots_are_kept_busy_without_a_long_queue() {
         let mut queue = Queue::default();
         worked(&mut queue, 20_000, 4.0, 1.0);
         assert!((4..=6).contains(&queue.cap()), "{queue:?}");
     }
 
     #[test]
-    fn with_a_queue_it_shrinks() {
+    fn a_queue_lowers_the_cap() {
         let mut queue = Queue::default();
         worked(&mut queue, 5_000, 1e9, 1.0);
         worked(&mut queue, 5_000, 4.0, 1.0);
@@ -176,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn noise_in_latency_does_not_freeze_it() {
+    fn noise_in_latency_does_not_stop_the_growth() {
         let mut queue = Queue::default();
         worked(&mut queue, 5_000, 1e9, 3.0);
         assert!(queue.cap() >= 15, "{queue:?}");
     }
 
     #[test]
-    fn what_the_demand_does_not_use_is_not_raised() {
+    fn the_cap_does_not_grow_while_the_demand_is_below_it() {
         let mut queue = Queue::default();
         (0..5_000).for_each(|_| {
             queue.served(Duration::from_millis(200), 0, false);
@@ -192,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_refusal_it_grows_by_halves() {
+    fn before_the_first_refusal_the_cap_grows_by_halves() {
         let cap = |eager| {
             let mut queue = Queue::default();
             (0..200).for_each(|_| {
@@ -204,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn no_latency_makes_it_implausible() {
+    fn the_state_stays_plausible_at_any_latency() {
         for latency in [Duration::ZERO, Duration::MAX] {
             let mut queue = Queue::default();
             (0..1_000).for_each(|_| {

@@ -1,40 +1,42 @@
-//! A hidden cap on requests at once is told from a rate by *when* refusals come: with many under
-//! way.
+//! Tells a hidden cap on requests in flight from a limit on the rate.
 //!
-//! Refusals of a rate come however many are under way. If three came with at least `x` under way,
-//! hardly any with fewer, and a good share of those with `x` and more was refused, the limit is `x`
-//! at once.
+//! A rate limit refuses at any number of requests in flight. A cap refuses only when many are in
+//! flight. The limit is a cap of `x` if three conditions hold:
+//!
+//! - Three requests with at least `x` others in flight were refused.
+//! - Hardly any request with fewer others in flight was refused.
+//! - At least a quarter of the requests with `x` or more others in flight was refused.
 
 use serde::{Deserialize, Serialize};
 
-/// Counts by requests under way: exactly up to here, the rest together.
+/// Number of separate counts, by requests in flight. The last count includes all larger numbers.
 const EXACT: usize = 24;
-/// Refusals with `x` or more under way before the number is believed.
+/// Least number of refusals with `x` or more others in flight that show a cap of `x`.
 const REFUSALS: u16 = 3;
-/// The share of those requests that must be refused.
+/// Least share of the requests with `x` or more others in flight that must be refused.
 const SHARE: f64 = 0.25;
 
-/// A cap that was none is remembered as so many served with the most under way, twice as many each
-/// time.
+/// Number of served requests with which the last count restarts after a cap has proved wrong. The
+/// next mistake then needs more refusals. The number at least doubles with each mistake.
 const MISTAKEN: u16 = 12;
 
-/// What a refusal told.
+/// The conclusion from a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// Nothing yet.
+    /// No conclusion yet.
     Nothing,
-    /// The limit is on requests at once.
+    /// The limit is a cap on requests in flight.
     Cap,
-    /// What was taken for such a limit is none.
+    /// The learned cap was wrong.
     NoCap,
 }
 
-/// Outcomes by how many were under way beside them.
+/// Counts of outcomes by the number of other requests in flight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Slots {
     served: [u16; EXACT],
     refused: [u16; EXACT],
-    /// The learned cap; zero: none.
+    /// The learned cap. Zero: no cap.
     cap: u16,
 }
 
@@ -43,11 +45,12 @@ impl Slots {
         usize::from(self.cap) < EXACT
     }
 
-    /// The learned cap.
+    /// Returns the learned cap.
     pub(super) fn cap(&self) -> Option<u32> {
         (self.cap > 0).then_some(u32::from(self.cap))
     }
 
+    /// Counts a served request that was sent with `beside` others in flight.
     pub(super) fn served(&mut self, beside: u16) {
         let at = usize::from(beside).min(EXACT - 1);
         self.served[at] = self.served[at].saturating_add(1);
@@ -59,10 +62,11 @@ impl Slots {
         }
     }
 
-    /// A fresh refusal.
+    /// Counts a new refusal of a request that was sent with `beside` others in flight, and returns
+    /// the conclusion.
     pub(super) fn refused(&mut self, beside: u16) -> Told {
         if self.cap > 0 && beside < self.cap {
-            // Refused below it: it was something else.
+            // A refusal below the cap has another cause.
             let mistaken = self.served[EXACT - 1].saturating_mul(2).max(MISTAKEN);
             *self = Self::default();
             self.served[EXACT - 1] = mistaken;
@@ -89,6 +93,7 @@ impl Slots {
         Told::Nothing
     }
 
+    /// Halves all counts if one of them is full.
     fn age(&mut self, at: usize) {
         if self.served[at].max(self.refused[at]) == u16::MAX {
             let all = self.served.iter_mut().chain(&mut self.refused);
@@ -101,7 +106,8 @@ impl Slots {
 mod tests {
     use super::*;
 
-    /// Ten served with each number of others beside them, from none to `most`.
+    /// Returns the counts after ten served requests with each number of others in flight, from 0 to
+    /// `most`.
     fn used(most: u16) -> Slots {
         let mut slots = Slots::default();
         for beside in 0..=most {
@@ -111,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn three_refusals_with_four_under_way_are_a_cap_of_four() {
+    fn three_refusals_with_four_others_in_flight_show_a_cap_of_four() {
         let mut slots = used(3);
         let told = [4, 5, 4].map(|beside| slots.refused(beside));
         assert_eq!(
@@ -121,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_refuses_however_many_are_under_way() {
+    fn refusals_at_any_number_in_flight_show_no_cap() {
         let mut slots = used(8);
         for turn in 0..90 {
             assert_eq!(slots.refused(turn % 9), Told::Nothing, "{slots:?}");
@@ -130,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn where_most_is_served_there_is_no_cap() {
+    fn a_small_share_of_refusals_shows_no_cap() {
         let mut slots = used(12);
         (0..3).for_each(|_| {
             slots.refused(8);
@@ -139,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn with_little_served_below_it_is_too_early_to_tell() {
+    fn a_cap_needs_thirty_served_requests_below_it() {
         let mut slots = Slots::default();
         (0..29).for_each(|_| slots.served(0));
         assert!((0..9).all(|_| slots.refused(4) == Told::Nothing));
@@ -157,10 +163,10 @@ mod tests {
         assert_eq!(slots.cap(), None);
     }
 
-    /// Before this a rate limit could be taken for slots again and again, six times faster each
-    /// time.
+    /// Before the rule, a rate limit could repeatedly count as a cap, and the rate became six times
+    /// higher each time.
     #[test]
-    fn each_mistake_takes_more_refusals_to_repeat() {
+    fn each_repeated_mistake_needs_more_refusals() {
         let mut slots = used(3);
         for expected in [3, 4, 8, 16, 32] {
             (0..30).for_each(|_| slots.served(3));
@@ -171,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_are_full_keep_their_proportion() {
+    fn full_counts_are_halved_and_keep_their_proportion() {
         let mut slots = Slots::default();
         (0..u32::from(u16::MAX)).for_each(|_| slots.served(0));
         (0..9).for_each(|_| slots.served(1));
