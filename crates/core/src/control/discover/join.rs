@@ -1,5 +1,5 @@
-//! One again of two that were one until some outcomes were lost: the slower, at once and from then
-//! on.
+//! Merges two continuations of one key's state that have received different outcomes. The slower
+//! state wins.
 
 use super::learning::{Learning, Stage};
 use super::queue::Queue;
@@ -7,14 +7,13 @@ use super::{Discover, State};
 use crate::{Timestamp, join};
 
 impl Discover {
-    /// Takes what `other` knows, if it is slower; and its cap in flight, if that is lower. Two that
-    /// know the same go on as they were; otherwise none goes on asking for more, as a probe's rate
-    /// grows by itself.
+    /// Merges `other`. The state with the lower rate wins, and the lower caps in flight win. A
+    /// probe ends, because its rate grows by itself. If both states are equal, nothing changes.
     pub(in super::super) fn join(&mut self, other: &Self, now: Timestamp) {
         match (&mut self.0, &other.0) {
             (State::Quiet(mine), State::Quiet(theirs)) => {
-                // Their bytes have the order of those that each begins with when it learns: by rate
-                // and time.
+                // The order of their bytes is that of the full states that they lead to: by rate,
+                // then by time.
                 join::least(mine, theirs, |quiet| quiet.beginning().wish(now).to_bits());
             }
             (State::Learning(mine), State::Learning(theirs)) => mine.join(theirs, now),
@@ -40,11 +39,12 @@ impl Learning {
         join::least(&mut self.slots, &other.slots, |slots| {
             slots.cap().unwrap_or(u32::MAX)
         });
-        // With the same caps, what is left decides.
+        // The caps are equal now, so the rest of the state decides.
         (other.queue, other.slots) = (self.queue, self.slots.clone());
         join::least(self, &other, |law| law.wish(now).to_bits());
     }
 
+    /// Ends a probe and returns to the cruise.
     fn end_probe(&mut self, now: Timestamp) {
         if self.stage == Stage::Probe && self.block.is_none() {
             self.cruise(self.ceiling, now);
@@ -75,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_goes_on_and_asks_for_no_more() {
+    fn the_slower_state_wins_and_its_probe_ends() {
         let (mut asking, mut faster) = (cruising(), cruising());
         asking.enter(Stage::Probe, 10.0, at(0));
         asking.stage_served = 1_000;
         faster.cruise(12.0, at(0));
         assert!(
             asking.wish(at(60)) > 100.0,
-            "what it would soon have asked for"
+            "the probe would soon have reached this rate"
         );
         let law = joined(&asking, &faster);
         assert_eq!(law.stage, Stage::Cruise);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_takes_at_once_stays_learned() {
+    fn the_lower_caps_in_flight_win() {
         let (mut slower, mut faster) = (cruising(), cruising());
         faster.cruise(12.0, at(0));
         for _ in 0..200 {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_heard_nothing_is_as_slow_as_it_was() {
+    fn a_quiet_state_wins_if_it_is_slower() {
         let config = Arc::<DiscoverConfig>::default();
         let young = |secs| Discover::new(Arc::clone(&config), 1.0, at(secs));
         let both = |one: &Discover, other: &Discover| {

@@ -4,19 +4,19 @@ use super::super::super::tests::sample;
 use super::*;
 use crate::config::Config;
 
-/// Microseconds since 1970, in seconds.
+/// Time of the tests' beginning, in seconds since 1970.
 const EPOCH_S: f64 = 1.8e9;
 
 fn at(secs: f64) -> Timestamp {
     Timestamp::from_secs_f64(EPOCH_S + secs)
 }
 
-/// A fresh law that starts at 1 request per second.
+/// Returns a new law that starts at 1 request per second.
 pub(in super::super) fn fresh() -> Learning {
     Learning::new(Arc::default(), 1.0, at(0.0))
 }
 
-/// One that rides below 10 requests per second.
+/// Returns a law in the cruise, with a ceiling of 10 requests per second.
 pub(in super::super) fn cruising() -> Learning {
     let mut law = fresh();
     law.cuts = 3;
@@ -25,8 +25,8 @@ pub(in super::super) fn cruising() -> Learning {
     law
 }
 
-/// Sends at the law's pace for so long to whoever `admits`; says after each answer what was
-/// learned and what it was.
+/// Sends requests at the law's pace for `length`. `admits` returns whether the host serves a
+/// request. `learned` receives the law, the time and the signal after each answer.
 pub(in super::super) fn live(
     mut law: Learning,
     length: Duration,
@@ -50,7 +50,7 @@ pub(in super::super) fn live(
     }
 }
 
-/// Hears of a request sent at once.
+/// Feeds the outcome of a request that was sent at `secs` and answered at once.
 pub(in super::super) fn hear(law: &mut Learning, secs: f64, signal: Signal) {
     law.on_sample(&sample(EPOCH_S + secs, signal));
 }
@@ -68,7 +68,7 @@ fn near(found: f64, expected: f64) {
 }
 
 #[test]
-fn what_is_pressed_grows_and_what_idles_learns_nothing() {
+fn an_application_limited_key_learns_nothing() {
     for (pressed, grows) in [(true, true), (false, false)] {
         let mut law = fresh();
         for i in 0..8 {
@@ -80,7 +80,7 @@ fn what_is_pressed_grows_and_what_idles_learns_nothing() {
 }
 
 #[test]
-fn a_burst_of_refusals_is_one() {
+fn a_burst_of_refusals_is_one_congestion_event() {
     let mut law = cruising();
     hear(&mut law, 10.0, Signal::RateLimited);
     let once = law.clone();
@@ -96,7 +96,7 @@ fn a_burst_of_refusals_is_one() {
 }
 
 #[test]
-fn a_refusal_stands_until_what_was_sent_after_it_is_served() {
+fn a_block_lasts_until_a_request_sent_after_the_refusal_is_served() {
     let mut law = cruising();
     hear(&mut law, 10.0, Signal::RateLimited);
     let before = Sample {
@@ -110,7 +110,7 @@ fn a_refusal_stands_until_what_was_sent_after_it_is_served() {
 }
 
 #[test]
-fn while_a_refusal_stands_no_announcement_speeds_it_up() {
+fn during_a_block_an_announced_rate_does_not_apply() {
     let mut law = cruising();
     let quota = Quota {
         limit: Some(6_000),
@@ -131,7 +131,7 @@ fn while_a_refusal_stands_no_announcement_speeds_it_up() {
 }
 
 #[test]
-fn a_block_page_slows_down_and_stops_the_asking_for_a_day() {
+fn a_block_page_lowers_the_rate_and_forbids_probes_for_a_day() {
     let mut law = fresh();
     law.cruise(10.0, at(0.0));
     hear(&mut law, 1.0, Signal::Blocked);
@@ -139,9 +139,9 @@ fn a_block_page_slows_down_and_stops_the_asking_for_a_day() {
     assert!(!law.probing.due(at(86_000.0), false));
 }
 
-/// The one served in between had left before the page came.
+/// The request served in between was sent before the block page came.
 #[test]
-fn two_block_pages_of_one_burst_are_one() {
+fn two_block_pages_of_one_burst_count_once() {
     let mut law = fresh();
     law.cruise(10.0, at(0.0));
     hear(&mut law, 1.0, Signal::Blocked);
@@ -158,7 +158,7 @@ fn two_block_pages_of_one_burst_are_one() {
 }
 
 #[test]
-fn what_the_operator_allows_at_once_is_never_exceeded_and_one_always_may() {
+fn the_cap_in_flight_stays_within_the_operators_and_is_at_least_one() {
     let mut law = cruising();
     for i in 0..20_000 {
         let ok = Sample {
@@ -176,7 +176,7 @@ fn what_the_operator_allows_at_once_is_never_exceeded_and_one_always_may() {
 }
 
 #[test]
-fn a_comeback_doubles_up_to_just_below_the_ceiling() {
+fn a_recovery_doubles_the_rate_up_to_just_below_the_ceiling() {
     let mut law = cruising();
     law.recover(at(0.0));
     let mut rates = vec![rate(&mut law, 0.0)];
@@ -200,7 +200,7 @@ fn a_probe_is_gentle_at_first_and_then_steep() {
 }
 
 #[test]
-fn a_bracket_that_is_narrow_enough_is_ridden_just_below_what_passed() {
+fn after_a_narrow_bracket_the_cruise_is_just_below_the_rate_that_passed() {
     let mut law = fresh();
     (law.low, law.passed, law.high) = (9.0, 10.0, 10.1);
     law.next_trial(at(0.0));
@@ -212,7 +212,7 @@ fn a_bracket_that_is_narrow_enough_is_ridden_just_below_what_passed() {
 }
 
 #[test]
-fn the_next_trial_is_bold_after_one_refusal_and_the_more_careful_the_less_was_served() {
+fn the_next_trial_is_high_after_one_refusal_and_low_on_a_new_key() {
     let mut law = fresh();
     (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
     for (cuts, served, ceiling, expected) in [
@@ -228,10 +228,10 @@ fn the_next_trial_is_bold_after_one_refusal_and_the_more_careful_the_less_was_se
     }
 }
 
-/// Too many refusals to narrow it down: at a wide first bracket's lower end half a minute would
-/// be lost before the first probe.
+/// After too many refusals the bracket stays wide. Without the rule, the key would wait half a
+/// minute at the first bracket's lower end before the first probe.
 #[test]
-fn a_vague_first_bracket_is_probed_at_once_and_a_later_one_after_a_rest() {
+fn a_vague_first_bracket_is_probed_at_once_and_a_later_one_after_a_wait() {
     for (ceiling, high, at_once) in [(0.0, 2.0, true), (0.0, 1.4, false), (1.0, 2.0, false)] {
         let mut law = fresh();
         (0..9).for_each(|_| law.probing.pay());
@@ -243,7 +243,7 @@ fn a_vague_first_bracket_is_probed_at_once_and_a_later_one_after_a_rest() {
 }
 
 #[test]
-fn one_block_slows_down_once_and_another_halves() {
+fn the_first_block_page_lowers_the_rate_and_a_later_one_halves_it() {
     let mut law = Learning::new(Arc::default(), 8.0, Timestamp::ZERO);
     law.on_sample(&sample(1.0, Signal::Ok));
     for now_s in [2.0, 62.0, 182.0] {
@@ -255,10 +255,9 @@ fn one_block_slows_down_once_and_another_halves() {
     assert!(law.ceiling < 3.2 + 1e-9, "{law:?}");
 }
 
-/// Before this, a key that was left alone in the midst of a probe came back at a million times
-/// its ceiling.
+/// Before the rule, a key that became idle during a probe continued at a million times its ceiling.
 #[test]
-fn a_probe_that_nobody_drives_stands_still() {
+fn the_rate_of_a_probe_does_not_grow_while_no_request_is_sent() {
     let mut law = cruising();
     law.enter(Stage::Probe, law.ceiling, at(0.0));
     law.stage_served = 150;

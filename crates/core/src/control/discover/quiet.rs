@@ -1,9 +1,11 @@
-//! A key that nobody waits for: a few numbers, inline.
+//! The small state of an application-limited key: a few numbers, stored inline.
 //!
-//! Demand sets its pace, so it teaches nothing, and most of a crawl's million keys are like that at
-//! any moment. Of what was served only the last request is kept; the rest of the law's state is
-//! made when a request was waited for, had another beside it, was refused or came back with a
-//! quota.
+//! The demand sets the pace of such a key, so its outcomes teach the law nothing. Most of a crawl's
+//! million keys are in this state at any moment.
+//!
+//! The state holds only the last served request. The full state is created by the first outcome
+//! that teaches something: a request that had to wait, had another in flight, was refused, or
+//! received a quota.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +17,18 @@ use super::queue;
 use super::{DiscoverConfig, Law, Limits, Mechanism, RATE_MAX, RATE_MIN, Sample, Setpoint, Signal};
 use crate::Timestamp;
 
-/// What is known of such a key.
+/// The state of an application-limited key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Quiet {
+    /// Requests per second.
     rate: f64,
-    /// When the last request was sent; before the first, when the key was made.
+    /// When the last served request was sent. Before the first one: when the key was created.
     sent: Timestamp,
-    /// When the last answer came, if one did, and how long it took.
+    /// When the last answer arrived. Before the first one: when the key was created.
     heard: Timestamp,
+    /// Latency of the last answer, in microseconds.
     latency_us: u32,
+    /// Whether a request was served.
     served: bool,
     #[serde(skip)]
     config: Arc<DiscoverConfig>,
@@ -50,7 +55,8 @@ impl Quiet {
         (RATE_MIN..=RATE_MAX).contains(&self.rate)
     }
 
-    /// Takes `sample` in, if there is nothing to learn from it.
+    /// Records `sample` and returns true if it teaches nothing. Returns false if the full state is
+    /// needed.
     pub(super) fn keeps(&mut self, sample: &Sample<'_>) -> bool {
         if !sample.quotas.is_empty() {
             return false;
@@ -67,7 +73,7 @@ impl Quiet {
         }
     }
 
-    /// All that the law knows when `sample` is the first to learn from.
+    /// Returns the full state as it is just before the first `sample` that teaches something.
     pub(super) fn learning(&self, sample: &Sample<'_>) -> Box<Learning> {
         let mut law = Box::new(self.beginning());
         if self.served {
@@ -85,7 +91,7 @@ impl Quiet {
         law
     }
 
-    /// The law at its beginning.
+    /// Returns the full state as it is before any outcome.
     pub(super) fn beginning(&self) -> Learning {
         Learning::new(Arc::clone(&self.config), self.rate, self.sent)
     }
@@ -122,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_quiet_until_there_is_something_to_learn() {
+    fn a_key_stays_quiet_until_an_outcome_teaches_something() {
         let waited_for = sample(9.0, Signal::Ok);
         let (beside, quotas) = (1, &[Quota::default()][..]);
         for (teaches, last) in [
@@ -174,7 +180,7 @@ mod tests {
 
     /// The behaviour of a key does not depend on whether it was quiet at first.
     #[test]
-    fn after_one_quiet_request_it_knows_what_it_would_have_learned() {
+    fn one_quiet_request_leads_to_the_same_full_state() {
         let mut whole = Learning::new(Arc::default(), 1.0, Timestamp::ZERO);
         let mut law = fresh();
         let first = Sample {

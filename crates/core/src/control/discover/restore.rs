@@ -1,4 +1,4 @@
-//! Back from bytes: under today's constants and today's clock.
+//! Checks a restored state, and adapts it to the present constants and clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::learning::Learning;
 use super::{DiscoverConfig, RATE_MIN, ROUND_TRIP_MAX};
 
-/// One request in the longest window is more.
+/// Lowest plausible ceiling, in requests per second. One request in the longest window is more.
 const CEILING_MIN: f64 = 1e-8;
 
 impl Learning {
-    /// Takes up what was learned; with a clock that was set back, all its times go back as far.
+    /// Adapts a restored state to `config`. All its times move back by `back`, the time by which
+    /// the clock was set back.
     pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
         self.config = Arc::clone(config);
         for time in [
@@ -32,7 +33,7 @@ impl Learning {
         self.announced.rebase(back);
     }
 
-    /// Could it have learned this? Bytes read back may be anything.
+    /// Returns whether the law could have reached this state. Restored bytes may be anything.
     pub(super) fn plausible(&self) -> bool {
         let rates = [
             self.ceiling,
