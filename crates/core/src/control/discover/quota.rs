@@ -1,20 +1,23 @@
-//! A server that announces its limit need not be asked for it.
+//! Follows the quotas that a server announces, so that the law need not search for the limit.
 //!
-//! Two ways to use a quota of requests:
+//! The policy of a quota is its limit per window. There are two ways to spend a quota of requests:
 //!
-//! * A short window is followed evenly at its policy's rate, which no limiter refuses. What is left
-//!   corrects the pace: down if other clients spend of the same quota, up if part of a window has
-//!   gone unused.
-//! * Of a long window the pages that wait spend what is left at [`SPEED_UP`] times the policy's
-//!   rate. Near the end the pace falls, and a reserve is spread over the time until the reset, for
-//!   requests under way and for other clients. A quota with nothing left stops the key until its
-//!   reset ([`Announced::stops_at`]).
+//! * A short window is spent evenly at the policy's rate, which no limiter refuses. The number of
+//!   requests left corrects the pace. It falls if other clients use the same quota, and rises if
+//!   part of a window has gone unused.
+//! * A long window is spent at up to [`SPEED_UP`] times the policy's rate, so that waiting pages
+//!   leave soon. Near the end the pace falls. A reserve is spread over the time until the reset,
+//!   for requests in flight and for other clients. A quota with nothing left stops the key until
+//!   its reset ([`Announced::stops_at`]).
 //!
-//! Where the window is not told, the longest rest until a reset that was announced for the same
-//! limit is it. A refusal while quota is left means that the server has another limit as well: from
-//! then on even a long window is followed evenly. After two refusals at that pace the server's word
-//! is no longer believed. Of several quotas of requests the slowest decides; quotas of other units
-//! do not pace.
+//! If the server announces no window, its length is the longest announced time until a reset of the
+//! same limit.
+//!
+//! A refusal while requests are left means that the server has another limit as well. From then on
+//! even a long window is spent evenly. After two refusals at that pace, the announcements are
+//! ignored.
+//!
+//! The slowest of several quotas of requests sets the pace. Quotas of other units do not affect it.
 
 use std::time::Duration;
 
@@ -25,86 +28,92 @@ use super::window::rounds;
 use crate::Timestamp;
 use crate::signal::{COUNT_MAX, Quota, Unit};
 
-/// How far below an announced policy the even pace stays. An announced limit is exact.
+/// Distance of the even pace below the announced policy, as a share. It is small because an
+/// announced limit is exact.
 const MARGIN: f64 = 0.003;
-/// How much nearer to the request before it a request may arrive than it was sent.
+/// Time by which the network may shorten the interval between two requests on their way.
 const EARLY: Duration = Duration::from_millis(20);
-/// Resets are told in whole seconds; a shorter one is too rough to count with.
+/// Shortest time until a reset from which a pace is computed. Resets are announced in whole
+/// seconds, so a shorter time is too imprecise.
 const TELLING: Duration = Duration::from_secs(3);
 
-/// Windows up to this length are followed evenly. A reset is told in whole seconds, so spending a
-/// short window at once would lose the rest of a second of each.
+/// Longest window that is always spent evenly. Resets are announced in whole seconds. A short
+/// window that is spent at once would lose the rest of a second each time.
 const EVEN_UP_TO: Duration = Duration::from_mins(1);
-/// How much faster than its policy a long window is spent, at most.
+/// Highest pace of a long window, as a multiple of its policy's rate.
 const SPEED_UP: f64 = 4.0;
-/// The share of the limit that is spread until the reset instead of being spent at once.
+/// Share of the limit that is spread over the time until the reset.
 const RESERVE: f64 = 0.02;
-/// At least so many requests are kept for that.
+/// Least reserve, in requests.
 const RESERVE_MIN: f64 = 1.0;
-/// What is left above the reserve is spent no faster than within this time, so that requests under
-/// way do not exceed it. A longer round trip counts instead, twice.
+/// Shortest time, in seconds, in which the requests above the reserve are spent. Requests in flight
+/// then do not exceed the quota. If two round trips take longer, their time counts instead.
 const SPEND_WITHIN_S: f64 = 2.0;
 
-/// With less than this share of the limit left, the even pace slows down.
+/// Share of the limit below which the number of requests left slows the even pace down.
 const NEARLY_SPENT: f64 = 0.05;
-/// The even pace falls to no less than this share of the policy: a window that slides frees a
-/// little all the time.
+/// Lowest even pace, as a share of the policy's rate. A sliding window frees a few requests all the
+/// time.
 const SLOWEST: f64 = 0.3;
 
-/// A server that refused so often against its own word is not believed.
+/// Number of refusals against the announcement from which it is ignored.
 const BROKEN: u8 = 2;
 const SECOND: Duration = Duration::from_secs(1);
-/// A longer window would park a key for ever on the word of one header.
+/// Longest window that is believed. Without this bound, one header could park a key for ever.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// What a server announces.
+/// The quotas that a server announces, and the rate that follows from them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Announced {
-    /// The longest rest until a reset so far, for each of two limits.
+    /// The longest time until a reset so far, for each of two limits.
     rests: [Rest; 2],
-    /// What it allows, requests per second; zero: it says nothing.
+    /// The allowed rate, in requests per second. Zero: the server announces none.
     rate: f64,
-    /// The rate that a key starts with, requests per second.
+    /// The rate that a key starts with, in requests per second.
     start: f64,
-    /// When the tightest quota is whole again, as the last answer said.
+    /// When the tightest quota resets, according to the last answer.
     end: Timestamp,
-    /// How many were left of it then.
+    /// Number of requests left in that quota, according to the last answer.
     left: u64,
-    /// When that answer came.
+    /// When that answer arrived.
     heard: Timestamp,
-    /// Requests became free long before the told end: the window slides.
+    /// Whether the window slides: requests became free long before the announced reset.
     slides: bool,
-    /// Less than the limit was left after an end: a bucket that holds less than the limit.
+    /// Whether less than the limit was left after a reset. The quota is then a bucket that holds
+    /// less than the limit.
     fills_slowly: bool,
     spending: Spending,
-    /// Refusals it should not have made by its own word.
+    /// Number of refusals that contradict the announcement.
     broken: u8,
 }
 
-/// How the present rate compares with the policy's.
+/// The present rate in relation to the even pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Spending {
-    /// At or below it.
+    /// At or below the even pace.
     Evenly,
-    /// Above it.
+    /// Above the even pace.
     Faster,
-    /// At or below it for good: the server refused a request at a faster rate.
+    /// At or below the even pace for good. The server refused a request at a faster rate, or
+    /// its window slides.
     EvenlyForGood,
 }
 
-/// The longest rest until a reset that was announced with a limit.
+/// The longest time until a reset that was announced with a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Rest {
     limit: u64,
     longest: Duration,
 }
 
-/// A quota of requests with all that is known of it.
+/// A quota of requests with its window.
 struct Known {
+    /// Requests per window.
     limit: f64,
     window: Duration,
-    /// Requests left, less those under way beside the one that told it.
+    /// Number of requests left, without those that were in flight beside the answered one.
     left: Option<f64>,
+    /// Time until the reset. Zero: none was announced.
     reset: Duration,
 }
 
@@ -115,7 +124,8 @@ impl Default for Announced {
 }
 
 impl Announced {
-    /// Nothing is announced yet to a key that starts at `start` requests per second.
+    /// Creates the state of a key that starts at `start` requests per second, without
+    /// announcements.
     pub(super) fn starting_at(start: f64) -> Self {
         Self {
             rests: [Rest::default(); 2],
@@ -131,7 +141,7 @@ impl Announced {
         }
     }
 
-    /// The rate the server allows, if it says so.
+    /// Returns the rate that the server announces, in requests per second, if it is believed.
     pub(super) fn rate(&self) -> Option<f64> {
         (self.rate > 0.0 && self.is_believed()).then_some(self.rate)
     }
@@ -140,7 +150,8 @@ impl Announced {
         self.broken < BROKEN
     }
 
-    /// It refused a request that left beside `beside` others, at or below the rate it announces.
+    /// Records a refusal of a request that was sent with `beside` others in flight. The refusal
+    /// contradicts the announcement if more requests than those are left.
     pub(super) fn refused(&mut self, quotas: &[Quota], beside: u16) {
         let left = of_requests(quotas)
             .filter_map(|quota| quota.remaining)
@@ -154,20 +165,21 @@ impl Announced {
         }
     }
 
-    /// Whether a quota stops the key until its reset, with so many requests under way.
+    /// Returns whether a quota stops the key until the quota's reset, with `under_way` requests in
+    /// flight.
     pub(super) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
         let (Some(left), Some(reset)) = (quota.remaining, quota.reset) else {
             return false;
         };
-        // A window that slides frees some before its reset, at the pace that it is followed at.
+        // A sliding window frees requests before its reset, at the pace at which the key spends it.
         if self.slides || !self.is_believed() {
             return false;
         }
         let window = self.window(quota).max(reset);
-        // A short window is followed evenly, and the pace counts those under way.
+        // A short window is spent evenly, and its pace already accounts for the requests in flight.
         let under_way = if window > EVEN_UP_TO { under_way } else { 0 };
-        // A reset is told in whole seconds, rounded up. At an even pace the next request leaves no
-        // sooner than after one interval, so a shorter rest needs no hold.
+        // A reset is announced in whole seconds, rounded up. At an even pace the next request
+        // leaves after one interval or later, so a shorter time until the reset needs no hold.
         let interval = quota.limit.map_or(Duration::ZERO, |limit| {
             window.div_f64(limit.clamp(1, COUNT_MAX) as f64)
         });
@@ -182,12 +194,12 @@ impl Announced {
         is_rate(self.rate) && is_rate(self.start) && rests
     }
 
-    /// With a clock that was set back, its time goes back as far.
+    /// Moves all times back by `back`, the time by which the clock was set back.
     pub(super) fn rebase(&mut self, back: Duration) {
         (self.end, self.heard) = (self.end - back, self.heard - back);
     }
 
-    /// Takes in what an answer announced.
+    /// Updates the rate from the quotas of an answer.
     pub(super) fn hear(&mut self, sample: &Sample<'_>) {
         let mut slowest: Option<(f64, bool)> = None;
         let mut is_first = true;
@@ -216,8 +228,8 @@ impl Announced {
         }
     }
 
-    /// Keeps the longest rest until a reset; the limit that was announced with the shorter one
-    /// gives way.
+    /// Records the longest time until a reset for the quota's limit. A new limit replaces the one
+    /// with the shorter time.
     fn measure(&mut self, quota: &Quota) {
         let Some(limit) = quota.limit.filter(|_| quota.window.is_none()) else {
             return;
@@ -235,13 +247,13 @@ impl Announced {
         rest.longest = rest.longest.max(reset);
     }
 
-    /// Looks at how the end of the tightest quota moves.
+    /// Derives from the resets of the tightest quota whether its window slides or fills slowly.
     fn watch(&mut self, quota: &Quota, sample: &Sample<'_>) {
         let (Some(reset), Some(left)) = (quota.reset, quota.remaining) else {
             return;
         };
-        // Answers come out of order. One to a request that left after the last answer was counted
-        // after it.
+        // Answers may arrive out of order. Only a request that was sent after the last answer was
+        // certainly counted after it.
         if sample.sent < self.heard {
             return;
         }
@@ -260,7 +272,7 @@ impl Announced {
         (self.end, self.left, self.heard) = (end, left, sample.now);
     }
 
-    /// The window of a quota, told or measured; zero if neither.
+    /// Returns the window of a quota, announced or measured, or zero if it is unknown.
     fn window(&self, quota: &Quota) -> Duration {
         if let Some(window) = quota.window {
             return window.clamp(SECOND, LONGEST);
@@ -268,7 +280,8 @@ impl Announced {
         let mut rests = self.rests.iter();
         let rest = rests.find(|rest| Some(rest.limit) == quota.limit && !rest.longest.is_zero());
         rest.map_or(Duration::ZERO, |rest| {
-            // A reset told as a time of day is rounded up to a second; windows are round numbers.
+            // A reset that is announced as a time of day is rounded up to a second. So a time just
+            // above a round length means that length.
             let longest = rest.longest;
             rounds()
                 .find(|round| longest > *round && longest <= *round + SECOND)
@@ -277,13 +290,14 @@ impl Announced {
         })
     }
 
+    /// Returns the quota with its window, if that is known.
     fn known(&self, quota: &Quota, beside: u16) -> Option<Known> {
         let reset = quota.reset.unwrap_or_default().min(LONGEST);
         let window = self.window(quota);
         let left = quota
             .remaining
             .map(|left| left.saturating_sub(u64::from(beside)) as f64);
-        // A quota without a limit is as large as what is left of it.
+        // If no limit is announced, the number of requests left is used instead.
         let (limit, window) = match quota.limit {
             Some(limit) => (limit as f64, window),
             None => (quota.remaining?.max(1) as f64, window.max(reset)),
@@ -296,7 +310,7 @@ impl Announced {
         })
     }
 
-    /// The pace that a quota allows, requests per second.
+    /// Returns the pace that a quota allows, in requests per second.
     fn pace(&self, known: &Known, round_trip: Duration) -> f64 {
         let Some(left) = known.left else {
             return known.policy();
@@ -309,13 +323,13 @@ impl Announced {
             return known.policy();
         }
         let reserve = (known.limit * RESERVE).max(RESERVE_MIN);
-        // A quota that names no reset is taken to be whole again after a window.
+        // If no reset is announced, it is assumed after one window.
         let until_whole_s = if known.reset.is_zero() {
             known.window.as_secs_f64()
         } else {
             reset_s.max(TELLING.as_secs_f64())
         };
-        // With nothing left the next one leaves after the reset.
+        // With nothing left, the next request leaves after the reset.
         let slow = if left >= 1.0 {
             left / until_whole_s
         } else if known.reset.is_zero() {
@@ -331,29 +345,31 @@ impl Announced {
 }
 
 impl Known {
-    /// The limit over the window, a little less.
+    /// Returns the policy's rate in requests per second: the limit per window, less a small margin.
     fn policy(&self) -> f64 {
         self.limit / (self.window + EARLY).as_secs_f64() * (1.0 - MARGIN)
     }
 
-    /// The policy's pace, corrected by what is left.
+    /// Returns the policy's rate, corrected by the number of requests left.
     fn even(&self) -> f64 {
         let policy = self.policy();
         let Some(remaining) = self.left.filter(|_| self.reset >= TELLING) else {
             return policy;
         };
         let left = remaining / self.reset.as_secs_f64();
-        // Rounded up: it may be that much sooner, and slowing down for nothing leaves the rest
-        // unused.
+        // The reset is rounded up, so it may come up to a second sooner. Slowing down without need
+        // would leave requests unused.
         let sooner = remaining / self.reset.saturating_sub(SECOND).as_secs_f64();
         let share = remaining / (self.limit * NEARLY_SPENT);
-        // Part of a window went unused; or it is nearly spent, by others or by us.
+        // The pace rises if part of the window has gone unused. It falls if the window is nearly
+        // spent, by this key or by other clients.
         policy
             .max(left.min(2.0 * policy))
             .min(sooner.max(policy * share.max(SLOWEST)))
     }
 }
 
+/// Returns the quotas whose unit is requests.
 fn of_requests(quotas: &[Quota]) -> impl Iterator<Item = &Quota> {
     quotas.iter().filter(|quota| quota.unit == Unit::Requests)
 }

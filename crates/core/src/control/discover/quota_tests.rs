@@ -2,7 +2,7 @@ use super::super::super::tests::sample;
 use super::*;
 use crate::signal::Signal;
 
-/// 600 a minute, less what is to be on the safe side.
+/// The even pace for 600 requests per minute, in requests per second.
 const POLICY: f64 = 600.0 / 60.02 * (1.0 - MARGIN);
 
 fn quota(window_s: Option<u64>, remaining: u64, reset_s: f64) -> Quota {
@@ -15,7 +15,7 @@ fn quota(window_s: Option<u64>, remaining: u64, reset_s: f64) -> Quota {
     }
 }
 
-/// An answer at `now_s` to a request that left beside `beside` others.
+/// Feeds an answer at `now_s` to a request that was sent with `beside` others in flight.
 fn hear(announced: &mut Announced, now_s: f64, quotas: &[Quota], beside: u16) {
     announced.hear(&Sample {
         beside,
@@ -24,7 +24,7 @@ fn hear(announced: &mut Announced, now_s: f64, quotas: &[Quota], beside: u16) {
     });
 }
 
-/// A key that follows long windows evenly, too.
+/// Returns the state of a key that spends long windows evenly too.
 fn even() -> Announced {
     Announced {
         spending: Spending::EvenlyForGood,
@@ -48,13 +48,13 @@ fn near(announced: &Announced, rate: f64) {
 }
 
 #[test]
-fn a_policy_is_followed_evenly() {
+fn a_short_window_is_spent_evenly() {
     near(&heard(&[quota(Some(60), 400, 40.0)]), 10.0);
     near(&heard(&[quota(Some(60), 390, 40.0)]), POLICY);
 }
 
 #[test]
-fn who_says_nothing_is_not_believed_to_have_said_something() {
+fn without_a_quota_or_a_window_no_rate_is_announced() {
     let mut announced = Announced::default();
     hear(&mut announced, 1.0, &[], 0);
     assert_eq!(announced.rate(), None);
@@ -67,41 +67,41 @@ fn who_says_nothing_is_not_believed_to_have_said_something() {
 }
 
 #[test]
-fn what_went_unused_may_be_used_but_at_no_more_than_twice_the_pace() {
+fn unused_requests_raise_the_pace_up_to_twice_the_policy() {
     near(&heard(&[quota(Some(60), 300, 20.0)]), 15.0);
     near(&heard(&[quota(Some(60), 600, 5.0)]), 2.0 * POLICY);
 }
 
 #[test]
-fn what_others_spent_slows_down_before_it_is_gone() {
+fn a_nearly_spent_quota_lowers_the_pace() {
     near(&heard(&[quota(Some(60), 15, 50.0)]), POLICY / 2.0);
 }
 
 #[test]
-fn a_window_that_slides_is_spent_all_the_time_and_frees_a_little() {
+fn the_pace_of_a_spent_window_falls_to_a_share_of_the_policy() {
     near(&heard(&[quota(Some(60), 0, 50.0)]), POLICY * SLOWEST);
 }
 
-/// Three seconds to go may be two, and 25 are what two and a half are for.
+/// A reset in 3 s may come after 2 s, and the policy's rate spends the 25 requests in 2.5 s.
 #[test]
-fn a_reset_that_was_rounded_up_slows_nothing_down() {
+fn a_reset_that_is_rounded_up_does_not_lower_the_pace() {
     near(&heard(&[quota(Some(60), 25, 3.0)]), POLICY);
 }
 
 #[test]
-fn those_under_way_will_be_counted_too() {
+fn requests_in_flight_reduce_the_number_left() {
     let mut announced = even();
     hear(&mut announced, 1.0, &[quota(Some(60), 30, 50.0)], 15);
     near(&announced, POLICY / 2.0);
 }
 
 #[test]
-fn a_reset_told_in_a_second_or_two_is_too_rough_to_count_with() {
+fn a_reset_within_two_seconds_does_not_change_the_pace() {
     near(&heard(&[quota(Some(60), 1, 1.0)]), POLICY);
 }
 
 #[test]
-fn a_window_that_is_not_told_is_the_longest_rest_until_a_reset() {
+fn an_unknown_window_is_the_longest_time_until_a_reset() {
     let announced = heard(&[quota(None, 500, 45.0), quota(None, 90, 9.0)]);
     assert_eq!(
         announced.rests[0]
@@ -114,17 +114,17 @@ fn a_window_that_is_not_told_is_the_longest_rest_until_a_reset() {
 }
 
 #[test]
-fn resets_of_whole_seconds_since_1970_are_rounded_to_the_minute_they_mean() {
+fn a_measured_window_is_rounded_down_to_a_round_length() {
     near(
         &heard(&[quota(None, 600, 60.7), quota(None, 390, 40.0)]),
         POLICY,
     );
 }
 
-/// Five in a second: three milliseconds below were not enough, and whoever came four early was
-/// refused and believed no more.
+/// Before the rule, five requests per second left a margin of 3 ms. A request that arrived 4 ms
+/// early was refused, and the announcement was ignored from then on.
 #[test]
-fn requests_that_arrive_a_little_nearer_than_they_left_are_within_a_short_window_too() {
+fn the_pace_leaves_room_for_requests_that_arrive_early() {
     let five = Quota {
         limit: Some(5),
         window: Some(SECOND),
@@ -138,7 +138,7 @@ fn requests_that_arrive_a_little_nearer_than_they_left_are_within_a_short_window
 }
 
 #[test]
-fn who_lies_twice_is_not_believed_again() {
+fn after_two_contradicting_refusals_the_announcement_is_ignored() {
     let mut announced = heard(&[quota(Some(60), 390, 40.0)]);
     announced.refused(&[quota(Some(60), 390, 40.0)], 3);
     near(&announced, POLICY);
@@ -149,14 +149,14 @@ fn who_lies_twice_is_not_believed_again() {
 }
 
 #[test]
-fn a_refusal_when_nothing_is_left_is_no_lie() {
+fn a_refusal_with_nothing_left_does_not_contradict_the_announcement() {
     let mut announced = heard(&[quota(Some(60), 390, 40.0)]);
     (0..9).for_each(|_| announced.refused(&[quota(Some(60), 3, 40.0)], 3));
     near(&announced, POLICY);
 }
 
 #[test]
-fn no_header_parks_a_key_for_longer_than_a_day_is_long() {
+fn a_window_counts_as_at_most_a_day() {
     let mut for_ever = quota(None, 0, 0.0);
     for_ever.reset = Some(Duration::MAX);
     let rate = heard(&[for_ever]).rate().expect("a rate");
@@ -172,9 +172,9 @@ fn hourly(remaining: u64, reset_s: u64) -> Quota {
     }
 }
 
-/// lychee#2027: eight pages waited for a minute each.
+/// In lychee#2027, eight pages waited for a minute each.
 #[test]
-fn what_is_left_of_a_long_window_is_spent_and_the_last_of_it_is_spread() {
+fn a_long_window_is_spent_fast_and_its_reserve_is_spread() {
     let mut announced = Announced::default();
     let mut now_s = 1.0;
     for left in (4..60).rev() {
@@ -196,14 +196,14 @@ fn what_is_left_of_a_long_window_is_spent_and_the_last_of_it_is_spread() {
     assert!(announced.stops_at(&hourly(0, 3_500), 0));
     assert!(
         announced.stops_at(&hourly(2, 3_500), 2),
-        "those under way are not counted yet"
+        "the server has not counted the requests in flight yet"
     );
     assert!(!announced.stops_at(&hourly(1, 3_500), 0));
     assert!(announced.plausible());
 }
 
 #[test]
-fn requests_under_way_and_a_long_round_trip_slow_the_spending_near_the_end() {
+fn requests_in_flight_and_a_long_round_trip_lower_the_pace_near_the_end() {
     let mut announced = Announced::default();
     hear(&mut announced, 1.0, &[hourly(20, 3_600)], 16);
     assert!(announced.rate().expect("a rate") <= 1.0);
@@ -217,7 +217,7 @@ fn requests_under_way_and_a_long_round_trip_slow_the_spending_near_the_end() {
 }
 
 #[test]
-fn a_refusal_with_quota_left_ends_the_spending_and_two_more_end_the_belief() {
+fn a_contradicting_refusal_ends_the_fast_pace_and_two_more_the_announcement() {
     let mut announced = Announced::default();
     hear(&mut announced, 1.0, &[quota(Some(120), 500, 100.0)], 0);
     assert!(announced.rate().expect("a rate") > 3.9 * POLICY / 2.0);
@@ -231,7 +231,7 @@ fn a_refusal_with_quota_left_ends_the_spending_and_two_more_end_the_belief() {
 }
 
 #[test]
-fn of_several_quotas_of_requests_the_slowest_decides_and_others_do_not_pace() {
+fn the_slowest_quota_of_requests_sets_the_pace_and_other_units_do_not() {
     let secondly = Quota {
         limit: Some(10),
         window: Some(SECOND),
@@ -255,12 +255,12 @@ fn of_several_quotas_of_requests_the_slowest_decides_and_others_do_not_pace() {
 }
 
 #[test]
-fn a_window_that_slides_is_followed_evenly_and_not_held() {
+fn a_sliding_window_is_spent_evenly_and_does_not_stop_the_key() {
     let mut announced = Announced::default();
     hear(&mut announced, 1.0, &[quota(Some(60), 20, 60.0)], 0);
     hear(&mut announced, 2.0, &[quota(Some(60), 19, 60.0)], 0);
-    assert!(!announced.slides, "one was taken");
-    // It left before the last answer came, and may have been counted before that.
+    assert!(!announced.slides, "one request fewer is left");
+    // The request was sent before the last answer came, so it may have been counted before.
     announced.hear(&Sample {
         sent: Timestamp::from_secs_f64(1.5),
         quotas: &[quota(Some(60), 20, 60.0)],
@@ -269,14 +269,14 @@ fn a_window_that_slides_is_followed_evenly_and_not_held() {
     assert!(!announced.slides);
     assert!(announced.stops_at(&quota(Some(60), 0, 60.0), 0));
     hear(&mut announced, 4.0, &[quota(Some(60), 20, 60.0)], 0);
-    assert!(announced.slides, "one was taken and one came back");
+    assert!(announced.slides, "one was spent and one became free");
     assert!(!announced.stops_at(&quota(Some(60), 0, 60.0), 0));
     hear(&mut announced, 5.0, &[quota(Some(60), 590, 60.0)], 0);
     near(&announced, POLICY);
 }
 
 #[test]
-fn a_rest_that_is_shorter_than_an_interval_needs_no_hold() {
+fn a_reset_within_one_interval_does_not_stop_the_key() {
     let announced = Announced::default();
     let fixed = |limit, reset_s| Quota {
         limit: Some(limit),
@@ -291,9 +291,10 @@ fn a_rest_that_is_shorter_than_an_interval_needs_no_hold() {
     assert!(!announced.stops_at(&fixed(60, 1), 0));
 }
 
-/// It was used at four fifths: each answer said that nothing was left for one second.
+/// Before the rule, the key used four fifths of such a bucket: each answer announced that nothing
+/// was left for one second.
 #[test]
-fn a_bucket_of_one_is_paced_and_not_held() {
+fn a_bucket_of_one_request_does_not_stop_the_key() {
     let bucket = Quota {
         limit: Some(20),
         window: Some(Duration::from_secs(20)),
