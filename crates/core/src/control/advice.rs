@@ -1,8 +1,8 @@
-//! Advice only: computes the rate it would suggest and applies nothing.
+//! Advice only: the law computes a suggested rate and does not apply it.
 //!
-//! For operators who want to see a law's opinion in their telemetry before they let it steer. The
-//! suggestion is the job scraper's: one more per success up to a maximum, one less per refusal or
-//! block page, at least one.
+//! Operators can watch the suggestion in their telemetry before they let a law set the rate. The
+//! suggestion follows the job scraper's rule. It grows by one per success up to a maximum. It falls
+//! by one per refusal or block page down to a minimum.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::Timestamp;
 use crate::config::Limits;
 use crate::signal::Signal;
 
-/// The bounds of a suggestion, requests per second.
+/// The bounds and the step of a suggestion, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdviceConfig {
-    /// The least it suggests. Default 1.
+    /// The lowest suggestion. Default 1.
     pub rate_min: f64,
-    /// The most it suggests. Default 10.
+    /// The highest suggestion. Default 10.
     pub rate_max: f64,
-    /// How far one outcome moves it. Default 1.
+    /// The change per outcome. Default 1.
     pub step: f64,
 }
 
@@ -34,7 +34,7 @@ impl Default for AdviceConfig {
     }
 }
 
-/// Asks for the configured start and keeps a suggestion beside it.
+/// A law that always returns the configured start values, and keeps a suggested rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     suggested: f64,
@@ -43,7 +43,7 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Starts its suggestion from `rate` requests per second.
+    /// Starts the suggestion at `rate` requests per second, within the bounds.
     pub fn new(config: Arc<AdviceConfig>, rate: f64) -> Self {
         Self {
             suggested: rate.clamp(config.rate_min, config.rate_max),
@@ -51,12 +51,12 @@ impl Advice {
         }
     }
 
-    /// Takes up its suggestion under bounds that may have changed.
+    /// Adapts a restored suggestion to the bounds of `config`.
     pub(super) fn adopt(&mut self, config: &Arc<AdviceConfig>) {
         *self = Self::new(Arc::clone(config), self.suggested);
     }
 
-    /// Could it have suggested this? Bytes read back may be anything.
+    /// Returns whether the law could have reached this state. Restored bytes may be anything.
     pub(super) fn plausible(&self) -> bool {
         self.suggested.is_finite()
     }
@@ -91,7 +91,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn the_job_scrapers_suggestion_and_nothing_applied() {
+    fn the_suggestion_follows_outcomes_and_is_not_applied() {
         let limits = Config::fixed(2.0, 2.0).limits;
         let mut law = Advice::new(Arc::default(), 2.0);
         let mut suggestions = Vec::new();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn never_below_one() {
+    fn the_suggestion_is_at_least_one() {
         let mut law = Advice::new(Arc::default(), 1.0);
         for _ in 0..5 {
             law.on_sample(&sample(0.0, Signal::RateLimited));

@@ -1,27 +1,26 @@
-//! Additive increase, multiplicative decrease, on the *rate*.
+//! Additive increase, multiplicative decrease (AIMD) of the *rate*.
 //!
-//! On the rate, because that is what servers meter: a crawler steering its concurrency overshot a 4
-//! requests/s site threefold, and cannot express less than one request per round trip at all.
+//! The law controls the rate, because servers meter the rate. A crawler that controlled its
+//! concurrency exceeded a limit of 4 requests per second threefold. Concurrency also cannot express
+//! less than one request per round trip.
 //!
-//! * **Start** multiplies the rate every interval until the first refusal, so that a generous host
-//!   is not crawled at a stranger's pace for an hour (TCP's slow start, RFC 5681, in smaller
-//!   strides).
-//! * **Climb** adds one step per interval. The step is a share of the rate after the last cut, so a
-//!   cycle takes the same number of requests (about fifty) on a slow host as on a fast one.
-//! * **Cut** multiplies, once per congestion event: a refusal, a 503 or a time-out of a request
-//!   sent after the last event was noticed. What was under way before tells nothing new; reacting
-//!   to each refusal of one burst is how a shipped law falls to 56 % of a limit it had already
-//!   found. Refusals in a row are one event too: the single requests that ask whether a block is
-//!   over are no reason to go slower after it.
-//! * **Goodput** deepens the cut: what the host served between two events is about what it allows
-//!   (TCP Westwood, Mascolo et al. 2001), a little less where a window was already spent. A rate
-//!   above it falls halfway to it, so that one far above gets there in a few events instead of cut
-//!   by cut.
-//! * **Early signal**: while the median latency stands at twice its normal and clearly above it,
-//!   the law climbs no further and yields a little; the 95th percentile must have risen too, so
-//!   that noise alone does not count.
+//! * **Start** multiplies the rate in each interval until the first refusal, so that a generous
+//!   host soon gets a high rate. This is TCP's slow start (RFC 5681) with smaller strides.
+//! * **Climb** adds one step per interval. The step is a share of the rate after the last cut. So a
+//!   cycle takes about fifty requests on slow and fast hosts alike.
+//! * **Cut** multiplies the rate by a share, once per congestion event. An event is a refusal, a
+//!   503 or a time-out of a request that was sent after the last event was noticed. Earlier
+//!   requests show nothing new. A released law that reacted to each refusal of a burst fell to 56 %
+//!   of a limit that it had found. Consecutive refusals are one event too, because the canaries
+//!   during a block are no reason for a lower rate after it.
+//! * **Goodput** deepens the cut. The requests served between two events are about as many as the
+//!   host allows (TCP Westwood, Mascolo et al. 2001). They are a little fewer if a window was
+//!   already partly used. A rate above the goodput falls halfway to it. So a rate far above reaches
+//!   it in a few events.
+//! * **Early signal**: the law stops climbing and lowers the rate a little while the median latency
+//!   is twice its normal value. The excess must also be large enough not to be noise.
 //!
-//! A key that nobody presses (demand below the limit) learns nothing and keeps its rate.
+//! A key whose demand is below its rate learns nothing and keeps its rate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,21 +35,22 @@ use crate::signal::Signal;
 /// The constants of [`Aimd`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AimdConfig {
-    /// What a cut leaves of the rate, in (0, 1). Default 0.8: less under-used time than TCP's half.
+    /// Share of the rate that remains after a cut, in (0, 1). Default 0.8, which leaves less of the
+    /// limit unused than TCP's half.
     pub cut: f64,
     /// One step, as a share of the rate after the last cut. Default 0.05.
     pub step: f64,
-    /// Requests served per step; a step takes at least a second too. Default 10.
+    /// Number of served requests per step. A step also takes at least a second. Default 10.
     pub step_accepts: u16,
-    /// Grow by half per interval until the first cut. Default true.
+    /// Whether the rate grows by half per interval until the first cut. Default true.
     pub slow_start: bool,
-    /// The median at this many times its normal value is an early signal. Default 2; 0 switches it
-    /// off.
+    /// Ratio of the median latency to its normal value that counts as an early signal. Default 2. 0
+    /// switches the signal off.
     pub latency_rise: f64,
-    /// The median must also exceed its normal value by this much. Default 50 ms: a millisecond that
-    /// becomes three is noise.
+    /// Time by which the median latency must also exceed its normal value. Default 50 ms, because a
+    /// rise from one millisecond to three is noise.
     pub latency_excess: Duration,
-    /// The least rate a cut leaves, requests per second. Default 0.02 (one request in 50 s).
+    /// Lowest rate after a cut, in requests per second. Default 0.02 (one request in 50 s).
     pub rate_min: f64,
 }
 
@@ -68,30 +68,34 @@ impl Default for AimdConfig {
     }
 }
 
-/// A step takes at least this long: below it, the host has had no time to show strain.
+/// Shortest time between two steps. In a shorter time the host could not show strain.
 const STEP_TIME_MIN: Duration = Duration::from_secs(1);
-/// Served requests per stride at the start: a burst of a few proves nothing.
+/// Number of served requests per stride of the start. Fewer requests could be a burst, which proves
+/// nothing.
 const START_ACCEPTS: u16 = 4;
-/// One stride of the start; the first cut takes it back, to a rate that was served.
+/// Factor of the rate per stride of the start. The first cut divides by it, which returns to a rate
+/// that was served.
 const START_STRIDE: f64 = 1.5;
-/// The goodput of a few seconds is a rough measure: no single event leaves less than this share.
+/// Least share of the rate that remains after one event. The goodput of a few seconds is not
+/// precise enough for a deeper cut.
 const GOODPUT_SHARE_MIN: f64 = 0.5;
-/// What an early signal leaves: it warns, it does not refuse.
+/// Share of the rate that remains after an early signal, which is only a warning.
 const EARLY_CUT: f64 = 0.95;
 
-/// The law's state for one key: 40 bytes, the constants shared.
+/// The law's state for one key. It takes 40 bytes, and the keys share the constants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aimd {
+    /// Requests per second.
     rate: f64,
-    /// What the last cut alone left of the rate; a step is a share of it, so that a deep fall to
-    /// the goodput is climbed out of in as many steps as a shallow one.
+    /// The rate after the last cut without the goodput's part. A step is a share of it, so that the
+    /// climb after a deep cut needs no more steps.
     base: f32,
     interval_began: Timestamp,
-    /// Requests served since the last event.
+    /// Number of requests served since the last event.
     served: u32,
-    /// Requests served in this interval under pressure.
+    /// Number of requests served in this interval while the key was not application-limited.
     accepts: u16,
-    /// Requests served since the event that nobody pressed for.
+    /// Number of requests served since the last event while the key was application-limited.
     idle_accepts: u16,
     cuts: u16,
     #[serde(skip)]
@@ -113,13 +117,14 @@ impl Aimd {
         }
     }
 
-    /// Takes up what was learned; with a clock that was set back, its interval goes back as far.
+    /// Adapts a restored state to `config`. Its interval moves back by `back`, the time by which
+    /// the clock was set back.
     pub(super) fn adopt(&mut self, config: &Arc<AimdConfig>, back: Duration) {
         self.config = Arc::clone(config);
         self.interval_began = self.interval_began - back;
     }
 
-    /// Could it have learned this? Bytes read back may be anything.
+    /// Returns whether the law could have reached this state. Restored bytes may be anything.
     pub(super) fn plausible(&self) -> bool {
         self.rate > 0.0 && self.base > 0.0
     }
@@ -128,6 +133,7 @@ impl Aimd {
         self.cuts == 0 && self.config.slow_start
     }
 
+    /// Cuts the rate to `share`, or further towards the goodput.
     fn cut(&mut self, share: f64, sample: &Sample<'_>) {
         let since_event = sample.now.since(sample.last_event).as_secs_f64();
         let goodput = f64::from(self.served) / since_event;
@@ -148,6 +154,7 @@ impl Aimd {
         self.accepts = 0;
     }
 
+    /// Returns whether the latency is an early signal.
     fn strained(&self, sample: &Sample<'_>) -> bool {
         let latencies = sample.latencies;
         self.config.latency_rise > 0.0
@@ -257,13 +264,13 @@ mod tests {
         law.on_sample(&sample(5.0, Signal::RateLimited));
         assert!(
             (rate(&mut law) - 3.3).abs() < 1e-9,
-            "9 in 5 s, where a cut leaves 4.8: {}",
+            "9 served in 5 s, and 4.8/s after a plain cut: {}",
             rate(&mut law)
         );
     }
 
     #[test]
-    fn asking_whether_a_block_is_over_is_no_new_event() {
+    fn refused_canaries_are_no_new_events() {
         let mut law = law(9.0);
         for (i, refused_in_a_row) in [0, 1, 2, 3].into_iter().enumerate() {
             let now_s = 10.0 + i as f64;
@@ -304,7 +311,7 @@ mod tests {
         }
         rates.dedup();
         let steps: Vec<f64> = rates.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert_eq!(rates.len(), 5, "a step per ten accepts: {rates:?}");
+        assert_eq!(rates.len(), 5, "one step per ten served: {rates:?}");
         assert!(
             steps
                 .iter()
@@ -326,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rising_median_stops_the_climb_and_yields_once_per_event() {
+    fn a_rising_median_latency_lowers_the_rate_a_little() {
         let mut law = law(8.0);
         let mut latencies = super::super::Latency::default();
         for i in 0..40 {

@@ -1,4 +1,4 @@
-//! The rate somebody set, whatever happens.
+//! A constant rate. Outcomes do not change it.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{Law, Metrics, Sample, Setpoint};
 use crate::Timestamp;
 use crate::config::Limits;
 
-/// Asks for the configured start, for ever.
+/// A law that always returns the configured start values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fixed;
 
