@@ -218,7 +218,7 @@ impl FromStr for LawChoice {
 #[error("unknown law {0:?}: choose discover, aimd, fixed or advice")]
 pub struct UnknownLaw(String);
 
-/// The law of one key. Its state is stored inline, so that a key needs no allocation for it.
+/// The law of one key. Its state is stored inline, so that most keys need no allocation for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum KeyLaw {
     /// See [`Fixed`].

@@ -1,12 +1,12 @@
-//! After a refusal, one request at a time (the canary) tests whether the host serves again.
+//! Plans the canaries after a refusal: single requests that test whether the host serves again.
 //!
-//! The first canary goes after one interval. If it is served, the refusal was *soft*: a bucket was
-//! empty, or a window had a moment left. If it is refused, the host is shut for a while (*hard*),
-//! most likely until a window ends.
+//! The first canary leaves one interval after the refusal. If it is served, the refusal was *soft*:
+//! a bucket was empty, or a window had a moment left. If it is refused, the block is *hard*: the
+//! host refuses for a while, most likely until a window ends.
 //!
-//! Windows have round lengths. So each later canary goes where a round window would end that began
-//! with the first request or with the end of the last block. It is at least about twice as far from
-//! the refusal as the canary before.
+//! Windows have round lengths. So each later canary leaves when a window of a round length would
+//! end. Such a window began with the first request or at the end of the last block. Each canary is
+//! at least about twice as far from the refusal as the previous one.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::ledger::Ledger;
 use super::window::{ROUND_S, Window};
 use crate::Timestamp;
 
-/// Delay of a canary after the moment at which it expects a window to end.
+/// Delay of a canary after the expected end of a window.
 const AFTER: Duration = Duration::from_millis(60);
 /// Longest further delay for windows that are counted from the first request. Each later window
 /// begins with a request, so it may begin late.
@@ -156,7 +156,8 @@ mod tests {
         Timestamp::from_secs_f64(secs)
     }
 
-    /// A block whose first request was refused at `secs`; the answer came one round trip later.
+    /// Returns a block whose first request was refused at `secs`. The answer came one round trip
+    /// later.
     fn refused(secs: f64) -> Block {
         Block {
             began: at(secs),
@@ -180,7 +181,7 @@ mod tests {
         sent
     }
 
-    /// A ledger with one request at each of these seconds.
+    /// Returns a ledger with one request at each of these seconds.
     fn served(secs: &[f64]) -> Ledger {
         let mut ledger = Ledger::default();
         for secs in secs {

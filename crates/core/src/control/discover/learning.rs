@@ -87,7 +87,7 @@ pub(super) struct Learning {
     pub(super) ledger: Ledger,
     /// Number of blocks and block pages so far. Outages and rare lone failures do not count.
     pub(super) cuts: u32,
-    /// When the last outage was over. Zero: there was no outage.
+    /// When the last outage, with the ramp after it, was over. Zero: there was no outage.
     pub(super) outage_over: Timestamp,
     /// Share of the rate that is used on the way back from an outage, in (0, 1]. Otherwise 1.
     pub(super) ramp: f32,

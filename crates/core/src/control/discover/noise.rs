@@ -38,7 +38,7 @@ const TROUBLE_PATIENCE: f32 = 40.0;
 /// The record of proven rates and of random refusals. Rates are in requests per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
-    /// The highest rate that was served well of late.
+    /// The highest rate that was served well recently.
     proven: f64,
     /// When that rate was last proven.
     proven_at: Timestamp,
@@ -92,7 +92,7 @@ impl Noise {
         }
     }
 
-    /// Returns the highest rate that was served well of late under the present limit, or zero.
+    /// Returns the highest rate that was served well recently under the present limit, or zero.
     pub(super) fn proven(&self, now: Timestamp) -> f64 {
         if self.past {
             0.0
@@ -101,7 +101,7 @@ impl Noise {
         }
     }
 
-    /// Returns the highest rate that was served well of late, even if the limit has changed since,
+    /// Returns the highest rate that was served well recently, even if the limit has changed since,
     /// or zero.
     pub(super) fn once_proven(&self, now: Timestamp) -> f64 {
         if now.since(self.proven_at) > PROOF_LASTS {

@@ -42,7 +42,7 @@ const PROBES_PER_CHANGE: f64 = 8.0;
 pub(super) struct Probing {
     /// Number of refusals that probes may still cost. A probe needs a credit of one.
     credit: f32,
-    /// Time from the end of one probe to the next.
+    /// Time from the end of one probe to the next probe.
     wait: Duration,
     /// Earliest time of the next probe.
     next: Timestamp,

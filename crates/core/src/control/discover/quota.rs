@@ -31,7 +31,7 @@ use crate::signal::{COUNT_MAX, Quota, Unit};
 /// Distance of the even pace below the announced policy, as a share. It is small because an
 /// announced limit is exact.
 const MARGIN: f64 = 0.003;
-/// Time by which the network may shorten the interval between two requests on their way.
+/// Time by which the network may shorten the interval between two requests.
 const EARLY: Duration = Duration::from_millis(20);
 /// Shortest time until a reset from which a pace is computed. Resets are announced in whole
 /// seconds, so a shorter time is too imprecise.

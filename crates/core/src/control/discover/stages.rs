@@ -1,9 +1,9 @@
 //! The five stages, and the effect of a served request in each.
 //!
 //! - *Start* raises the rate in strides until the first refusal.
-//! - *Trial* narrows the bracket. A rate that passes for long enough becomes its lower end; a
+//! - *Trial* narrows the bracket. A rate that is served for long enough becomes its lower end. A
 //!   refused rate becomes its upper end.
-//! - *Cruise* stays just below the ceiling, which has passed.
+//! - *Cruise* stays just below the ceiling, a rate that was served.
 //! - *Probe* raises the rate above the ceiling, gently at first and then steeply. So it finds a
 //!   small rise of the limit as surely as a large one.
 //! - *Recover* returns from a block or a brown-out. It doubles the rate, or follows a known window

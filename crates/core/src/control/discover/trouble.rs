@@ -35,7 +35,7 @@ const RAMP_STEP: f32 = 1.189_207_1;
 const PAUSE: Duration = Duration::from_secs(1);
 /// A pause is also longer than this many intervals between requests, so the pace does not cause it.
 const PAUSE_INTERVALS: f64 = 8.0;
-/// Share of a rate that was served well. At a lower rate, no limit refuses one request and serves
+/// Share of a rate that was served well. Below this share, no limit refuses one request and serves
 /// the next.
 const FAR_BELOW: f64 = 0.25;
 /// Lowest rate in a brown-out, as a share of the ceiling.
@@ -47,7 +47,7 @@ const CLEAR: u32 = 12;
 
 impl Learning {
     /// Returns whether the block was an outage: the host served no request, although hardly any
-    /// were sent. An outage says nothing about the limit.
+    /// were sent. An outage shows nothing about the limit.
     ///
     /// If a limit may cause the status as well, a second block soon after the first counts as a
     /// limit. So an early block that a limit did cause costs one more block.
@@ -116,7 +116,7 @@ impl Learning {
     }
 
     /// Leaves a long pause between two served requests out of the stage's duration. Failures that
-    /// are not refusals cause such a pause.
+    /// are not refusals can cause such a pause.
     pub(super) fn pause_over(&mut self, sample: &Sample<'_>) {
         let Some(last) = self.ledger.last() else {
             return;

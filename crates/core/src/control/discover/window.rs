@@ -51,7 +51,7 @@ pub(super) struct Window {
     pub(super) length: Duration,
     /// Requests that the window holds.
     pub(super) count: f64,
-    /// When a window has ended.
+    /// The last known end of a window.
     pub(super) reset: Option<Between>,
     /// Number of consecutive blocks that fitted the length and the count.
     pub(super) fitted: u16,
