@@ -127,6 +127,9 @@ pub struct Learned {
     pub suggested: Option<f64>,
     /// The number of cuts of the rate.
     pub cuts: u32,
+    /// The share of requests that fail whatever the rate, 0 to 1. Absent if none is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
 }
 
 /// One step of a key's history.

@@ -126,7 +126,8 @@ impl Aimd {
 
     /// Returns whether the law could have reached this state. Restored bytes may be anything.
     pub(super) fn plausible(&self) -> bool {
-        self.rate > 0.0 && self.base > 0.0
+        let is_rate = |rate: f64| rate > 0.0 && rate.is_finite();
+        is_rate(self.rate) && is_rate(self.base.into())
     }
 
     fn starting(&self) -> bool {
@@ -226,6 +227,7 @@ impl Law for Aimd {
             ceiling,
             suggested: None,
             cuts: u32::from(self.cuts),
+            noise: None,
         }
     }
 }

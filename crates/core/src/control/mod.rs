@@ -89,6 +89,8 @@ pub struct Metrics {
     pub suggested: Option<f64>,
     /// Number of cuts so far.
     pub cuts: u32,
+    /// The share of requests that fail whatever the rate, 0 to 1, if any do.
+    pub noise: Option<f64>,
 }
 
 /// A control law: object-safe and pure, with one instance per key.

@@ -115,7 +115,11 @@ impl Explanation {
             let (in_flight, cap) = self.in_flight;
             // A key with declared limits alone has no rate.
             return if self.rate.is_finite() {
-                format!("ready, {:.2}/s, {in_flight} of {cap} in flight", self.rate)
+                let noise = self.law.noise.map(|share| 100.0 * share);
+                let noise = noise.map(|noise| format!(", {noise:.1} % fail at any rate"));
+                let noise = noise.unwrap_or_default();
+                let rate = self.rate;
+                format!("ready, {rate:.2}/s, {in_flight} of {cap} in flight{noise}")
             } else {
                 format!("ready, {in_flight} of {cap} in flight")
             };

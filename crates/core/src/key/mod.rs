@@ -38,6 +38,8 @@ use url::Url;
 use self::place::Place;
 
 pub use kind::{KeyKind, UnknownKeyKind};
+#[cfg(feature = "url")]
+pub use site::registrable_domain;
 
 const SITE: &str = "site/";
 const ADDRESS: &str = "address/";

@@ -13,5 +13,6 @@ mod restore;
 mod rules;
 mod scenarios;
 mod traps;
+mod trouble;
 mod what_counts;
 mod world;

@@ -196,6 +196,7 @@ impl Api {
                 ceiling: explained.law.ceiling,
                 suggested: explained.law.suggested,
                 cuts: explained.law.cuts,
+                noise: explained.law.noise,
             },
             budgets: (explained.budgets.iter())
                 .map(|left| BudgetLeft {

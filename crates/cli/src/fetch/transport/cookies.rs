@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use cookie_store::CookieStore;
 use http::header::SET_COOKIE;
 use http::{HeaderMap, HeaderValue};
+use politely::core::key::registrable_domain;
 use url::{Host, Url};
 
 /// The maximum number of cookies per site: at least what RFC 6265, section 6.1, asks for.
@@ -204,7 +205,7 @@ impl Site {
 /// Returns the registrable domain of `url`'s host, or the host if it has none.
 fn site_of(url: &Url) -> Option<&str> {
     match url.host()? {
-        Host::Domain(host) => Some(psl::domain_str(host).unwrap_or(host)),
+        Host::Domain(host) => Some(registrable_domain(host).unwrap_or(host)),
         Host::Ipv4(_) | Host::Ipv6(_) => url.host_str(),
     }
 }

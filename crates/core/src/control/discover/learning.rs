@@ -325,6 +325,7 @@ impl Law for Learning {
                 .or(self.announced.rate()),
             suggested: None,
             cuts,
+            noise: self.noise.share.now(self.ledger.served()),
         }
     }
 }

@@ -35,6 +35,9 @@ const TROUBLE_TOO_OFTEN: f32 = 12.0;
 /// overload.
 const TROUBLE_PATIENCE: f32 = 40.0;
 
+/// The weight of the last gap in the mean gap between two failures: about the last ten count.
+const GAP_WEIGHT: f32 = 0.1;
+
 /// The record of proven rates and of random refusals. Rates are in requests per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Noise {
@@ -56,6 +59,45 @@ pub(super) struct Noise {
     /// Number of missing requests for failures of kinds that no limit causes, at most
     /// [`TROUBLE_PATIENCE`].
     troubles: f32,
+    /// The share of requests that fail whatever the rate.
+    pub(super) share: Share,
+}
+
+/// The share of requests that fail whatever the rate, estimated from the number of requests served
+/// between two such failures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Share {
+    /// The mean number of served requests between two failures. Zero before the second failure.
+    gap: f32,
+    /// How many requests had been served at the last failure.
+    served: u32,
+}
+
+impl Share {
+    /// Records a failure, when `served` requests have been served in all.
+    pub(super) fn failed(&mut self, served: u32) {
+        let gap = served.saturating_sub(self.served) as f32;
+        let weight = if self.gap > 0.0 { GAP_WEIGHT } else { 1.0 };
+        if self.served > 0 {
+            self.gap += weight * (gap.max(1.0) - self.gap);
+        }
+        self.served = served;
+    }
+
+    /// Begins to count served requests anew.
+    pub(super) fn forget_count(&mut self) {
+        self.served = 0;
+    }
+
+    /// Returns the share, 0 to 1, when `served` requests have been served in all.
+    pub(super) fn now(self, served: u32) -> Option<f64> {
+        let since = served.saturating_sub(self.served) as f32;
+        (self.gap > 0.0).then(|| f64::from(1.0 / (1.0 + self.gap.max(since))))
+    }
+
+    fn is_plausible(self) -> bool {
+        self.gap.is_finite() && self.gap >= 0.0
+    }
 }
 
 /// The meaning of a refusal whose canary was served at once.
@@ -83,6 +125,7 @@ impl Noise {
         ]
         .iter()
         .all(|x| *x >= 0.0 && x.is_finite())
+            && self.share.is_plausible()
     }
 
     /// Records that [`PROOF`] requests were served at `rate` requests per second.
@@ -155,6 +198,7 @@ impl Noise {
             proven_at: self.proven_at,
             past: true,
             seen: self.seen,
+            share: self.share,
             ..Self::default()
         };
     }
@@ -182,6 +226,19 @@ mod tests {
         noise.prove(10.0, at(0));
         let last = (1..=times).map(|i| noise.refused(100.0, 5.0, at(i))).last();
         (noise, last)
+    }
+
+    #[test]
+    fn the_share_follows_the_failures_and_falls_without_them() {
+        let mut share = Share::default();
+        assert_eq!(share.now(1_000), None);
+        for i in 1..=50 {
+            share.failed(i * 24);
+        }
+        let told = share.now(1_200).expect("fifty failures");
+        assert!((told - 0.04).abs() < 0.002, "{told}");
+        let later = share.now(11_200).expect("fifty failures");
+        assert!(later < 0.000_2, "{later}");
     }
 
     #[test]

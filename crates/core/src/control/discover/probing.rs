@@ -32,8 +32,10 @@ const CREDIT_MIN: f32 = -6.0;
 const WAIT_MIN: Duration = Duration::from_secs(20);
 /// Wait before the first probe after a first window that is known well.
 const WAIT_FIRST: Duration = Duration::from_mins(1);
-/// Longest wait between two probes while fewer than two changes of the limit are known.
+/// Longest wait between two probes.
 const WAIT_MAX: Duration = Duration::from_hours(2);
+/// Longest time between two changes that counts.
+const APART_MAX: Duration = Duration::from_hours(30 * 24);
 /// Number of longest waits that fit between two changes, if changes come regularly.
 const PROBES_PER_CHANGE: f64 = 8.0;
 
@@ -76,7 +78,9 @@ impl Probing {
     pub(super) fn plausible(&self) -> bool {
         (CREDIT_MIN..=CREDIT_MAX).contains(&self.credit)
             && (WAIT_MIN..=WAIT_MAX).contains(&self.wait)
-            && self.apart.is_none_or(|apart| !apart.is_zero())
+            && self
+                .apart
+                .is_none_or(|apart| !apart.is_zero() && apart <= APART_MAX)
     }
 
     /// Adds the credit of one served request.
@@ -119,7 +123,7 @@ impl Probing {
             .apart
             .filter(|_| self.changes >= 2)
             .map_or(WAIT_MAX, |apart| apart.div_f64(PROBES_PER_CHANGE));
-        self.wait = (self.wait * 2).clamp(WAIT_MIN, most.max(WAIT_MIN));
+        self.wait = (self.wait * 2).clamp(WAIT_MIN, most.clamp(WAIT_MIN, WAIT_MAX));
         self.rest(now);
     }
 
@@ -127,6 +131,7 @@ impl Probing {
     pub(super) fn changed(&mut self, now: Timestamp) {
         let since = now.since(self.changed);
         if since >= CHANGE {
+            let since = since.min(APART_MAX);
             self.apart = Some(self.apart.map_or(since, |apart| (apart + since) / 2));
             self.changes = self.changes.saturating_add(1);
         }
@@ -188,6 +193,21 @@ mod tests {
         let mut probing = Probing::new(at(0));
         (1..=4).for_each(|i| probing.changed(at(i * 300)));
         probing
+    }
+
+    /// Regression: limits that change twice a day made a state that no restart could read.
+    #[test]
+    fn the_state_of_a_limit_that_seldom_changes_can_be_restored() {
+        for hours in [1, 12, 24, 1_000, 100_000] {
+            let mut probing = Probing::new(at(0));
+            for i in 1..6 {
+                probing.changed(at(i * hours * 3_600));
+                for _ in 0..12 {
+                    probing.found_nothing(at(i * hours * 3_600));
+                    assert!(probing.plausible(), "{hours} h: {probing:?}");
+                }
+            }
+        }
     }
 
     #[test]

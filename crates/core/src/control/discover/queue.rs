@@ -125,11 +125,12 @@ impl Queue {
             self.before = self.low;
             self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
         } else if self.held_back && queued < 0.25 + 0.15 * under_way {
-            self.cap += if eager {
+            let more = if eager {
                 (self.cap * 0.5).max(1.0)
             } else {
                 1.0
             };
+            self.cap = (self.cap + more).min(CAP_MAX);
         }
         (self.seen, self.most, self.held_back) = (0, 0, false);
         let again = queue && self.grew;

@@ -76,7 +76,7 @@ impl Learning {
     /// admits the requests that it has room for, and one for each request that leaves it.
     fn room(&self, now: Timestamp) -> f64 {
         let ahead = AHEAD_S.max(AHEAD_REQUESTS / self.ceiling);
-        let later = 1.0 + LATER * f64::from(self.strikes + 1);
+        let later = 1.0 + LATER * (f64::from(self.strikes) + 1.0);
         let opened = now - self.window.length.mul_f64(later);
         let used = self.ledger.between(opened, now);
         let leaves = (self.ledger).between(opened, opened + Duration::from_secs_f64(ahead));

@@ -48,7 +48,6 @@ impl Learning {
             && self.rate.is_finite()
             && self.high > 0.0
             && rates.iter().all(|rate| *rate >= 0.0 && rate.is_finite())
-            && self.anchor_served <= self.ledger.served()
             && self.ramp > 0.0
             && self.ramp <= 1.0
             && self.round_trip <= ROUND_TRIP_MAX

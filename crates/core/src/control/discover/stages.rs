@@ -221,8 +221,12 @@ impl Learning {
                     return;
                 }
                 let since = now.since(self.anchor).as_secs_f64();
-                let sustained =
-                    f64::from(self.ledger.served().saturating_sub(self.anchor_served + 1)) / since;
+                let sustained = f64::from(
+                    self.ledger
+                        .served()
+                        .saturating_sub(self.anchor_served)
+                        .saturating_sub(1),
+                ) / since;
                 self.low = self.low.max(sustained.min(self.rate));
                 self.passed = self.rate;
                 if self.verifying {

@@ -85,6 +85,7 @@ impl Learning {
         self.failed_at = served;
         let is_rare = self.noise.is_rare_trouble(since);
         if is_rare {
+            self.noise.share.failed(served);
             self.stop_clock(canary.now.since(block.began));
         }
         is_rare
@@ -142,7 +143,9 @@ impl Learning {
     /// outage.
     fn forget_history(&mut self) {
         self.ledger = Ledger::default();
-        self.anchor_served = 0;
+        (self.anchor_served, self.failed_at) = (0, 0);
+        self.blocked_after = self.blocked_after.map(|_| 0);
+        self.noise.share.forget_count();
     }
 
     /// Returns whether the block is part of a brown-out. If so, the ceiling stays at the rate that

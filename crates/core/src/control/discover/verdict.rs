@@ -101,8 +101,12 @@ impl Learning {
             match self.noise.refused(n, block.rate, now) {
                 Lone::Limit if block.overloaded => {}
                 Lone::Limit => self.noise.forget_past(),
-                Lone::Noise => return self.probing.refund(),
+                Lone::Noise => {
+                    self.noise.share.failed(self.ledger.served());
+                    return self.probing.refund();
+                }
                 Lone::Noticed(ceiling) => {
+                    self.noise.share.failed(self.ledger.served());
                     self.probing.forgive();
                     return self.cruise(ceiling, now);
                 }
