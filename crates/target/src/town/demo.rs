@@ -15,9 +15,18 @@ impl Town {
         Self::new(hosts(FULL_PAGES))
     }
 
-    /// Returns the same hosts with 45 pages; the slowest need about 22 s at best.
+    /// Returns the same hosts with 45 pages, and one that answers 503 for five seconds; the slowest
+    /// need about 22 s at best.
     pub fn demo() -> Self {
-        Self::new(hosts(DEMO_PAGES))
+        let mut hosts = hosts(DEMO_PAGES);
+        let mut outage = host("outage", bucket(5.0, 5), BARE, DEMO_PAGES);
+        outage.faults = vec![FaultSpec::Outage {
+            from_s: 3.0,
+            to_s: 8.0,
+            status: 503,
+        }];
+        hosts.push(outage);
+        Self::new(hosts)
     }
 }
 
@@ -41,8 +50,10 @@ const fn says(status: u16, retry_after: RetryAfter, headers: Headers) -> Signals
     }
 }
 
+/// A 429 and nothing else.
+const BARE: Signals = says(429, RetryAfter::None, Headers::None);
+
 fn hosts(pages: u32) -> Vec<HostSpec> {
-    const BARE: Signals = says(429, RetryAfter::None, Headers::None);
     const SECONDS: Signals = says(429, RetryAfter::Seconds, Headers::None);
     const DATE: Signals = says(429, RetryAfter::Date, Headers::None);
     /// nginx's default.

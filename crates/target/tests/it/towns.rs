@@ -104,11 +104,11 @@ async fn run_names_the_hosts_and_ends_with_the_judges_table() {
         String::from_utf8(data).unwrap(),
         String::from_utf8(talk).unwrap(),
     );
-    assert_eq!(talk.lines().count(), 16);
+    assert_eq!(talk.lines().count(), 17);
     assert!(talk.starts_with("http://127.0.0.1:"), "{talk}");
     let lines: Vec<&str> = data.lines().collect();
     let (last, table) = lines.split_last().unwrap();
-    assert_eq!(table.len(), 17);
+    assert_eq!(table.len(), 18);
     assert!(
         table[0].starts_with("host") && table[0].ends_with("best s"),
         "{data}"
