@@ -7,6 +7,9 @@
 //! [`Durability::Kill`] there is no fsync, because after a power loss the workers' permits are past
 //! their leases.
 //!
+//! A key's latest departure is recorded with what the key has spent of its declared limits. So a
+//! restart knows both, even if the key's learned state is older.
+//!
 //! The journal also records the number of the database's last transaction. So a database that was
 //! rolled back to an older state is noticed. Damage in the middle of the file affects only the
 //! damaged records. Later records are found by their checksums.

@@ -2,9 +2,8 @@
 //! process that is killed and started again in a loop stays polite.
 //!
 //! A request is recorded before it leaves, with what its keys spent of their declared limits. A
-//! key's state after a refusal or failure is recorded
-//! before the key's next request leaves. Each event is one `write`. Nothing is flushed to the disk
-//! itself. A record is
+//! key's state after a refusal or failure is recorded before the key's next request leaves. Each
+//! event is one `write`. Nothing is flushed to the disk itself. A record is
 //! `length u16 · crc32 u32 · kind u8 · time u64 · key length u16 · key · state`, little-endian. The
 //! first record that is not whole ends the file. About once a second the states are stored in
 //! `politely.redb`, and the records before that are dropped.
