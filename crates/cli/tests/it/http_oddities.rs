@@ -273,6 +273,37 @@ const ODD: [(&str, &str); 9] = [
     ("many", ""),
 ];
 
+/// Heads that hyper refuses and curl accepts, by path.
+const REPAIRED: [(&str, &str); 4] = [
+    ("bare-cr", "X-Device: a\rb\r\n"),
+    ("bare-cr-in-name", "X-\rDevice: a\r\n"),
+    ("nul", "X-Device: a\0b\r\n"),
+    ("nul-in-name", "X-\0Device: a\r\n"),
+];
+
+#[test]
+fn a_bare_cr_a_nul_or_a_plus_in_a_head_costs_no_page() {
+    let server = Server::start(|path, stream| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        match REPAIRED.iter().find(|(odd, _)| *odd == name) {
+            Some((_, headers)) => respond(stream, "200 OK", headers, "a page"),
+            None if name == "plus" => {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: +6\r\n\r\na page")?;
+                Ok(Then::Keep)
+            }
+            None => respond(stream, "404 Not Found", "", ""),
+        }
+    });
+    let names = REPAIRED.map(|(name, _)| name).into_iter().chain(["plus"]);
+    let said = run(fast().args(names.map(|name| server.url(name))));
+    assert_eq!(said.code, 0, "{:?}", said.errors());
+    assert!(
+        said.rows().iter().all(|row| row["bytes"] == 6),
+        "{}",
+        said.out
+    );
+}
+
 fn odd() -> Server {
     Server::start(|path, stream| {
         let name = path.rsplit('/').next().unwrap_or_default();

@@ -17,6 +17,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::head::HeadRepair;
+
 /// The recorded state of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Use(Arc<Notes>);
@@ -50,14 +52,26 @@ impl Use {
 pub(super) struct Noted {
     stream: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
     used: Use,
+    /// `None` for HTTP/2.
+    heads: Option<HeadRepair>,
 }
 
 impl Noted {
     pub(super) fn new(stream: MaybeHttpsStream<TokioIo<TcpStream>>) -> TokioIo<Self> {
+        let stream = TokioIo::new(stream);
+        let is_http2 = stream.inner().connected().is_negotiated_h2();
         TokioIo::new(Self {
-            stream: TokioIo::new(stream),
+            stream,
             used: Use::default(),
+            heads: (!is_http2).then(HeadRepair::default),
         })
+    }
+
+    fn note_sent(&mut self) {
+        self.used.note(false);
+        if let Some(heads) = &mut self.heads {
+            heads.sent();
+        }
     }
 
     fn stream(&mut self) -> Pin<&mut TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>> {
@@ -82,6 +96,9 @@ impl AsyncRead for Noted {
         let read = self.stream().poll_read(cx, buffer);
         if buffer.filled().len() > before {
             self.used.note(true);
+            if let Some(heads) = &mut self.heads {
+                heads.repair(&mut buffer.filled_mut()[before..]);
+            }
         }
         read
     }
@@ -93,7 +110,7 @@ impl AsyncWrite for Noted {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.used.note(false);
+        self.note_sent();
         self.stream().poll_write(cx, bytes)
     }
 
@@ -102,7 +119,7 @@ impl AsyncWrite for Noted {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.used.note(false);
+        self.note_sent();
         self.stream().poll_write_vectored(cx, parts)
     }
 

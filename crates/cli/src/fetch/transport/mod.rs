@@ -5,6 +5,7 @@
 //! | `client` | one attempt, from the request to the end of the body |
 //! | `ways` | hyper for direct requests, reqwest for proxies |
 //! | `connection` | notes whether a connection was used before |
+//! | `head` | repairs heads that hyper would refuse |
 //! | `cookies` | the cookies of each egress |
 //! | `body` | decodes a body and counts, keeps or saves it |
 //! | `unexpected` | answers with a good status that may be a block page |
@@ -13,5 +14,6 @@ mod body;
 pub(super) mod client;
 mod connection;
 mod cookies;
+mod head;
 mod unexpected;
 mod ways;
