@@ -129,7 +129,7 @@ def account(seconds):
 def tokens_worker(number, coordinator, provider, ends, results):
     import httpx
 
-    from politely import Coordinator, usage
+    from politely import Client, usage
     from politely.httpx import PoliteTransport
 
     rng = random.Random(number)
@@ -140,7 +140,7 @@ def tokens_worker(number, coordinator, provider, ends, results):
         return {"requests": 1, "tokens": max(1, int(truth * factor))}
 
     refused = 0
-    with Coordinator(coordinator, client=f"w{number}") as client:
+    with Client(coordinator, client=f"w{number}") as client:
         transport = PoliteTransport(client, cost=cost, used=usage.openai, wait=90)
         with httpx.Client(transport=transport, timeout=60) as http:
             while time.time() < ends:
