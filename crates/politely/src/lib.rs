@@ -136,7 +136,7 @@ pub use politely_core::host::{
 };
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
-pub use snapshot::{Kept, Snapshot};
+pub use snapshot::{Recovery, Snapshot};
 pub use stats::{Commits, Stats};
 pub use to_outcome::ToOutcome;
 

@@ -13,7 +13,7 @@ pub struct Snapshot {
     /// A number that grows with each snapshot of the key within one [`Limiter`](crate::Limiter).
     /// Each limiter begins anew.
     pub version: u64,
-    /// The bytes for [`Limiter::restore`](crate::Limiter::restore), or for [`Kept::spent`].
+    /// The bytes for [`Limiter::restore`](crate::Limiter::restore), or for [`Recovery::spent`].
     pub state: Vec<u8>,
 }
 
@@ -25,12 +25,13 @@ impl Deref for Snapshot {
     }
 }
 
-/// What is known of a key after the process that kept its state was killed.
+/// The stored knowledge of a key, after the process that kept its state was killed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Kept<'a> {
+pub struct Recovery<'a> {
     /// Its last stored state, from [`Limiter::snapshot`](crate::Limiter::snapshot).
     pub state: Option<&'a [u8]>,
-    /// What it spent of its declared limits, from [`Limiter::spent`](crate::Limiter::spent).
+    /// The quantities that it spent of its declared limits, from
+    /// [`Limiter::spent`](crate::Limiter::spent).
     pub spent: Option<&'a [u8]>,
     /// The latest departure that may have been granted.
     pub newest: Timestamp,

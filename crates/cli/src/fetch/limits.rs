@@ -15,7 +15,7 @@ use politely::core::host::Source;
 use politely::core::key::KeyError;
 use politely::policy::RuleBook;
 use politely::{
-    AcquireRequest, Arrival, Clock, Config, Directions, Kept, Key, Limiter, Permit, Reason,
+    AcquireRequest, Arrival, Clock, Config, Directions, Key, Limiter, Permit, Reason, Recovery,
     Refusal, RefusalReason, Report, Signal,
 };
 use politely_otlp::Collector;
@@ -429,21 +429,21 @@ impl Limits {
 
     /// Restores `key` after a kill. Nothing leaves for one interval, unless a whole burst has been
     /// earned since `newest`.
-    pub(crate) fn resume(&self, key: &Key, kept: &Kept<'_>) {
-        if let Some(state) = kept.state {
+    pub(crate) fn resume(&self, key: &Key, recovery: &Recovery<'_>) {
+        if let Some(state) = recovery.state {
             // A state that cannot be read counts as unknown.
             _ = self.limiter.restore(key, state);
         }
         let site = self.sites.iter().find(|(_, site)| site == key);
         let burst = site.map_or(self.burst, |(site, _)| site.rps.max(1.0));
         let rate = self.limiter.rate(key).unwrap_or(self.rate_start);
-        let earned = self.now().since(kept.newest).as_secs_f64() * rate;
-        if earned < burst || kept.spent.is_some() {
-            let kept = Kept {
+        let earned = self.now().since(recovery.newest).as_secs_f64() * rate;
+        if earned < burst || recovery.spent.is_some() {
+            let without_state = Recovery {
                 state: None,
-                ..*kept
+                ..*recovery
             };
-            _ = self.limiter.resume(key, &kept);
+            _ = self.limiter.resume(key, &without_state);
         }
     }
 

@@ -52,7 +52,7 @@ pub(crate) fn call(http: &mut Http, path: &str, body: &Value) -> Option<Value> {
     serde_json::from_slice(&answer.body).ok()
 }
 
-/// What the workers know from answers of the coordinators.
+/// The workers' record of the coordinators' answers.
 #[derive(Default)]
 struct Known {
     /// Pages that were answered `new`.

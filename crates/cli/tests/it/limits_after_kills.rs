@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -109,16 +109,14 @@ fn bytes_that_were_received_stay_spent() {
     assert_eq!(granted(&answers), 4, "{answers:#?}");
 }
 
-/// Starts `fetch` again and again, and kills it when a page was served. Returns the number of
-/// requests.
-fn fetched(limits: &str, page: &str) -> usize {
-    let page = page.to_owned();
-    let server = Server::start(move |_, stream| respond(stream, "200 OK", "", &page));
+#[test]
+fn a_killed_fetch_keeps_its_requests() {
+    let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
     let dir = tempfile::tempdir().expect("a folder");
     for _ in 0..LIVES {
         let before = server.times().len();
         let mut child = fetch_at("1000")
-            .args(["--no-robots", "--limits", limits, "--state"])
+            .args(["--no-robots", "--limits", "6/h", "--state"])
             .arg(dir.path().join("state"))
             .args((0..50).map(|i| server.url(&i.to_string())))
             .stdout(Stdio::null())
@@ -129,18 +127,9 @@ fn fetched(limits: &str, page: &str) -> usize {
         while server.times().len() == before && began.elapsed() < Duration::from_millis(500) {
             thread::sleep(Duration::from_millis(2));
         }
-        kill(&mut child);
+        child.kill().expect("it is killed");
+        child.wait().expect("it is gone");
     }
-    server.times().len()
-}
-
-fn kill(child: &mut Child) {
-    child.kill().expect("it is killed");
-    child.wait().expect("it is gone");
-}
-
-#[test]
-fn a_killed_fetch_keeps_its_requests() {
-    let came = fetched("6/h", "page");
+    let came = server.times().len();
     assert!((1..=6).contains(&came), "{came}");
 }

@@ -19,7 +19,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::{Kept, Snapshot};
+use crate::snapshot::{Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// A boxed future.
@@ -138,7 +138,7 @@ pub(crate) trait Operations: Send + Sync {
 
     fn spent(&self, key: &Key) -> Option<Snapshot>;
 
-    fn resume(&self, key: &Key, kept: &Kept<'_>) -> Result<(), SetError>;
+    fn resume(&self, key: &Key, recovery: &Recovery<'_>) -> Result<(), SetError>;
 
     fn stats(&self) -> Stats;
 

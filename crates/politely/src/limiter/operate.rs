@@ -16,7 +16,7 @@ use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::first_that_never_fits;
 use crate::error::{SetError, Unsupported};
 use crate::permit::Permit;
-use crate::snapshot::{Kept, Snapshot};
+use crate::snapshot::{Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 impl Limiter {
@@ -279,7 +279,7 @@ impl Limiter {
         self.operations().restore(key, state)
     }
 
-    /// Returns what `key` spent of its declared limits, as bytes for [`Kept::spent`]. Returns
+    /// Returns what `key` spent of its declared limits, as bytes for [`Recovery::spent`]. Returns
     /// `None` for a key without such limits.
     ///
     /// A process that may be killed stores the bytes before it gives out a permit of the key.
@@ -295,8 +295,8 @@ impl Limiter {
     ///
     /// # Errors
     /// As [`Limiter::restore`].
-    pub fn resume(&self, key: &Key, kept: &Kept<'_>) -> Result<(), SetError> {
-        self.operations().resume(key, kept)
+    pub fn resume(&self, key: &Key, recovery: &Recovery<'_>) -> Result<(), SetError> {
+        self.operations().resume(key, recovery)
     }
 
     /// Recreates a permit that was granted before a restart and that its holder may still use.

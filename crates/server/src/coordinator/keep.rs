@@ -2,7 +2,8 @@
 //!
 //! | state | when it is kept |
 //! | --- | --- |
-//! | permits granted, reported, cancelled and expired; what was spent of declared limits | before the answer is sent |
+//! | permits granted, reported, cancelled and expired | before the answer is sent |
+//! | the quantities that are spent of declared limits | before the answer is sent |
 //! | holds, breakers, quarantines, operators' settings | on disk before the answer is sent |
 //! | learned rates | within a second |
 
@@ -11,17 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely::core::host::Host;
 use politely::core::key::Key;
-use politely_api::wire::{self, Answer};
+use politely_api::wire::Answer;
 
+use super::Coordinator;
 use super::config_changes::Changes;
 use super::names::Number;
 use super::operate::NotSet;
-use super::permits::Out;
-use super::{Coordinator, Settings, StartError};
-use super::{metadata, sessions};
-use crate::store::{Granted, KeepError, Kept, Store};
+use crate::store::{Granted, KeepError, Store};
 use crate::watch::Worker;
 
 /// The interval at which learned states are handed to the store.
@@ -63,8 +61,8 @@ pub(crate) struct Aftermath {
     pub(crate) gone: Vec<u64>,
     /// Keys whose hold, breaker or quarantine must survive a kill.
     pub(crate) held: Vec<Key>,
-    /// Keys whose reports corrected what was spent, and the departures of these requests.
-    pub(crate) settled: Vec<(Key, Timestamp)>,
+    /// Keys whose reports corrected what was spent of declared limits.
+    pub(crate) settled: Vec<Key>,
     /// For each key in `held`, the index of the report that changed it.
     pub(crate) held_by: Vec<usize>,
 }
@@ -88,158 +86,6 @@ pub(super) struct Leaving {
 }
 
 impl Coordinator {
-    /// Creates a coordinator that continues from the state of an earlier run, even if that run was
-    /// killed.
-    ///
-    /// Learned rates and holds remain in force. Permits of the earlier run can be reported. No
-    /// request starts earlier than the earlier run would have allowed.
-    ///
-    /// # Errors
-    /// A setting is invalid, or the store cannot be read.
-    pub fn resume(settings: Settings, store: Store, mut kept: Kept) -> Result<Self, StartError> {
-        let limiter = super::limiter(&settings).build()?;
-        let coordinator = Self::with(settings, kept.boot, limiter, Some(store));
-        if let Some(json) = &kept.config {
-            coordinator.apply_kept(json)?;
-        }
-        coordinator.set_back(&mut kept)?;
-        coordinator.restore_keys(&kept)?;
-        coordinator.readmit(kept);
-        Ok(coordinator)
-    }
-
-    /// Applies the configuration of an earlier run.
-    pub(super) fn apply_kept(&self, json: &[u8]) -> Result<(), StartError> {
-        let changes = serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?;
-        let version = self.operated_now().1 + 1;
-        let applied = self.replace_config(&changes, version);
-        applied.map_err(|_| StartError::KeptConfig)
-    }
-
-    /// Corrects start times of permits if the clock was set back while no coordinator ran.
-    ///
-    /// The step of the clock is measured by the times of the keys' states. Each state corrects its
-    /// own times when it is restored.
-    fn set_back(&self, kept: &mut Kept) -> Result<(), StartError> {
-        let Some(store) = &self.0.store else {
-            return Ok(());
-        };
-        let latest = self.now() + Duration::from_millis(u64::from(wire::AHEAD_MAX_MS));
-        if kept
-            .newest
-            .values()
-            .all(|&micros| Timestamp::from_micros(micros) <= latest)
-        {
-            return Ok(());
-        }
-        let mut back = Duration::ZERO;
-        let read = store.for_each_key(|_, state| {
-            let written = Host::written_at(state).unwrap_or(Timestamp::ZERO);
-            back = back.max(written.since(self.now()));
-        });
-        read.map_err(StartError::Store)?;
-        let live = kept.live.iter_mut().map(|granted| &mut granted.start_us);
-        for micros in live.chain(kept.newest.values_mut()) {
-            let start = Timestamp::from_micros(*micros);
-            if start > latest {
-                *micros = (start - back).as_micros();
-            }
-        }
-        Ok(())
-    }
-
-    fn restore_keys(&self, kept: &Kept) -> Result<(), StartError> {
-        let Some(store) = &self.0.store else {
-            return Ok(());
-        };
-        let limiter = &self.0.limiter;
-        let newest = |name: &str| {
-            let micros = kept.newest.get(name).copied();
-            micros.map_or(Timestamp::ZERO, Timestamp::from_micros)
-        };
-        let resumed = |key: &Key, state: Option<&[u8]>| {
-            let spent = kept.spent.get(key.as_str());
-            let known = politely::Kept {
-                state,
-                spent: spent.map(Vec::as_slice),
-                newest: newest(key.as_str()),
-            };
-            limiter.resume(key, &known).ok()
-        };
-        let mut lost = 0_u64;
-        let read = store.for_each_key(|name, state| {
-            // The rows of sessions come before those of keys.
-            if name.starts_with(sessions::ROW) {
-                if let Some((id, owner)) = sessions::of_row(name, state) {
-                    self.resume_session(id, owner);
-                }
-                return;
-            }
-            if name.starts_with(metadata::ROW) {
-                return self.resume_metadata(name, state);
-            }
-            let resumed = Key::parse(name).ok().and_then(|key| {
-                let resumed = resumed(&key, Some(state));
-                self.resume_claims(&key);
-                resumed
-            });
-            lost += u64::from(resumed.is_none());
-        });
-        read.map_err(StartError::Store)?;
-        for name in kept.newest.keys() {
-            if let Ok(key) = Key::parse(name)
-                && limiter.explain(&key).is_none()
-            {
-                lost += u64::from(resumed(&key, None).is_none());
-            }
-        }
-        if lost > 0 {
-            tracing::warn!(keys = lost, "states that could not be read begin anew");
-        }
-        Ok(())
-    }
-
-    fn readmit(&self, kept: Kept) {
-        let now = self.now();
-        for granted in kept.live {
-            let Ok(key) = Key::parse(&granted.key) else {
-                continue;
-            };
-            let start = Timestamp::from_micros(granted.start_us);
-            let lease = Duration::from_millis(u64::from(granted.lease_ms));
-            if start + lease <= now {
-                continue;
-            }
-            let Ok(permit) = self.0.limiter.readmit(&key, start, lease) else {
-                continue;
-            };
-            let worker = self.0.watch.workers.named(&granted.client, now);
-            worker.granted(1);
-            let number = Number(granted.permit);
-            if granted.wish != 0 {
-                let arrival = self.0.limiter.arrival();
-                self.0.wishes.restore(granted.wish, arrival, now, number);
-            }
-            let out = Out {
-                permit: Some(permit),
-                heard: None,
-                expired: false,
-                key,
-                others: Box::default(),
-                worker,
-                wish: granted.wish,
-                start,
-                until: start + lease,
-                interval: Duration::ZERO,
-                slots: 1,
-                resource: None,
-                ruled: None,
-                session: None,
-            };
-            self.0.permits.put(number, out);
-        }
-    }
-
     /// Returns the store that records permits. It is `None` if an engine keeps them in its cells.
     pub(super) fn journal(&self) -> Option<&Store> {
         let store = self.0.store.as_ref();
@@ -263,9 +109,7 @@ impl Coordinator {
             self.keep_gone(gone);
             return true;
         }
-        let first = leaving.iter().map(|leaving| (&leaving.key, leaving.start));
-        let others = others.iter().map(|(key, start)| (key, *start));
-        self.enter_departed(store, first, others);
+        self.enter_departed(store, leaving.iter().map(|leaving| &leaving.key), others);
         let granted: Vec<_> = leaving
             .iter()
             .map(|leaving| Granted {
@@ -283,29 +127,31 @@ impl Coordinator {
         }
     }
 
-    /// Enters the departures that the records of the permits do not hold: what the `first` keys
-    /// spent of their declared limits, and the departures of the `others`. Returns whether there
-    /// are any.
+    /// Enters what the records of permits do not hold: the departures of the `others`, and what all
+    /// keys spent of their declared limits. Returns whether there is anything.
     fn enter_departed<'a>(
         &self,
         store: &Store,
-        first: impl Iterator<Item = (&'a Key, Timestamp)>,
-        others: impl Iterator<Item = (&'a Key, Timestamp)>,
+        keys: impl Iterator<Item = &'a Key>,
+        others: &'a [(Key, Timestamp)],
     ) -> bool {
-        let mut latest: BTreeMap<&Key, (Timestamp, bool)> = BTreeMap::new();
-        let first = first.map(|(key, start)| (key, start, false));
-        for (key, start, is_other) in first.chain(others.map(|(key, start)| (key, start, true))) {
-            let known = latest.entry(key).or_insert((start, is_other));
-            *known = (known.0.max(start), known.1 || is_other);
+        let mut departures: BTreeMap<&Key, Option<Timestamp>> =
+            keys.map(|key| (key, None)).collect();
+        for (key, start) in others {
+            let latest = departures.entry(key).or_default();
+            *latest = Some(*start).max(*latest);
         }
-        let departed = latest.into_iter().filter_map(|(key, (start, is_other))| {
+        let departed = departures.into_iter().filter_map(|(key, start)| {
             let spent = self.0.limiter.spent(key);
-            (is_other || spent.is_some()).then_some((key.as_str(), start, spent))
+            let is_news = start.is_some() || spent.is_some();
+            is_news.then(|| (key.as_str(), start.unwrap_or_default(), spent))
         });
         let departed: Vec<_> = departed.collect();
-        let is_any = !departed.is_empty();
+        if departed.is_empty() {
+            return false;
+        }
         store.enter_departed(departed);
-        is_any
+        true
     }
 
     /// Lets repeated calls get the permits of `leaving`, which are in the journal now. A permit
@@ -371,12 +217,10 @@ impl Coordinator {
             settled,
             held_by,
         } = aftermath;
-        if let Some(store) = self.journal().filter(|_| !settled.is_empty()) {
-            let settled = settled.iter().map(|(key, start)| (key, *start));
-            if self.enter_departed(store, settled, std::iter::empty()) {
-                // A failure is counted. The permits' estimates are recorded in any case.
-                let _ = store.write();
-            }
+        if let Some(store) = self.journal()
+            && self.enter_departed(store, settled.iter(), &[])
+        {
+            store.write();
         }
         let mut not_durable = Vec::new();
         if !held.is_empty() {

@@ -13,6 +13,7 @@ mod names;
 mod operate;
 mod permits;
 mod policy_cell;
+mod recover;
 mod report;
 mod rules;
 mod sessions;

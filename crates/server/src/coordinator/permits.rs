@@ -236,10 +236,9 @@ impl Shard {
 }
 
 impl Out {
-    /// Returns its keys, each with the start of its request.
-    pub(super) fn departures(&self) -> impl Iterator<Item = (Key, Timestamp)> {
-        let keys = std::iter::once(&self.key).chain(&self.others);
-        keys.map(|key| (key.clone(), self.start))
+    /// Returns the keys that it was granted for.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        std::iter::once(&self.key).chain(&self.others).cloned()
     }
 
     /// Drops the permit without ending its leases.

@@ -130,7 +130,7 @@ impl Coordinator {
             body.settle(&used);
             drop(body);
             if told.bytes > 0 || !used.is_empty() {
-                aftermath.settled.extend(out.departures());
+                aftermath.settled.extend(out.keys());
             }
             let answer = answered.clone().answer(told, now, false);
             self.0.permits.settle(&mut shard, number, answered);
@@ -149,7 +149,7 @@ impl Coordinator {
         };
         let key = out.key.clone();
         if report.bytes > 0 || !report.used.is_empty() {
-            aftermath.settled.extend(out.departures());
+            aftermath.settled.extend(out.keys());
         }
         let (directions, body) = if told.body_coming && !out.expired {
             let (directions, body) = permit.report_head(&report);

@@ -189,10 +189,12 @@ impl Journal {
         }
     }
 
-    /// Writes all entered records. Returns `false` if that failed.
-    pub(super) fn write(&self, counts: &Counts) -> bool {
+    /// Writes all entered records.
+    pub(super) fn write(&self, counts: &Counts) {
         let mut open = self.open.lock();
-        open.append(counts) && self.secure(open, counts)
+        if open.append(counts) {
+            self.secure(open, counts);
+        }
     }
 
     /// Writes all entered records, unless another call has written those of `entered`. Returns
@@ -212,11 +214,8 @@ impl Journal {
 
     /// Records that permits have ended. Skips permits that the journal does not know.
     pub(super) fn gone(&self, permits: &[u64], counts: &Counts) {
-        let mut open = self.open.lock();
-        open.take_out(permits);
-        if open.append(counts) {
-            self.secure(open, counts);
-        }
+        self.open.lock().take_out(permits);
+        self.write(counts);
     }
 
     /// Records the new leases of permits, in milliseconds after their starts. A lease never becomes

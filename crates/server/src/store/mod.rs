@@ -96,9 +96,9 @@ pub struct Kept {
     /// reaches back as far as the journal, which is several seconds at least. A key's learned state
     /// may lack these starts.
     pub newest: HashMap<String, u64>,
-    /// What each key with declared limits had spent of them when its last permit was granted, as
-    /// the bytes of [`Limiter::spent`](politely::Limiter::spent). A key's learned state may lack a
-    /// part of it.
+    /// The quantities that each key had spent of its declared limits at its last grant, as the
+    /// bytes of [`Limiter::spent`](politely::Limiter::spent). A key's learned state may lack a part
+    /// of them.
     pub spent: HashMap<String, Vec<u8>>,
     /// Bytes of the journal that were cut off or skipped as damaged, for example half a record
     /// after a kill or a power loss.
@@ -364,9 +364,9 @@ impl Store {
         self.journal.enter_departed(&departed, &self.counts);
     }
 
-    /// Writes what was entered into the journal. Returns `false` if that failed.
-    pub fn write(&self) -> bool {
-        self.journal.write(&self.counts)
+    /// Writes what was entered into the journal. A failure is counted.
+    pub fn write(&self) {
+        self.journal.write(&self.counts);
     }
 
     /// Records that permits were reported, cancelled or expired. Skips unknown permits.

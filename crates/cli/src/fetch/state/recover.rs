@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use politely::Kept;
+use politely::Recovery;
 use politely::core::key::Key;
 
 use super::sent::Known;
@@ -48,12 +48,12 @@ impl Engine {
             };
             let newest = known.newest(now);
             let state = known.state_or(store.key(&name).ok().flatten());
-            let kept = Kept {
+            let recovery = Recovery {
                 state: state.as_deref(),
                 spent: known.spent.as_deref(),
                 newest,
             };
-            self.limits.resume(&key, &kept);
+            self.limits.resume(&key, &recovery);
             self.restored
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

@@ -49,7 +49,7 @@ pub(crate) struct Known {
     pub(crate) newest_us: u64,
     /// Its state after the last refusal or failure.
     pub(crate) state: Option<Vec<u8>>,
-    /// What it spent of its declared limits.
+    /// The quantities that it spent of its declared limits.
     pub(crate) spent: Option<Vec<u8>>,
 }
 
@@ -111,13 +111,12 @@ impl SentLog {
         now: Timestamp,
         spent: impl Fn(&Key) -> Option<Snapshot>,
     ) -> io::Result<()> {
-        let open = &mut *self.lock();
-        open.buffer.clear();
-        for key in keys {
-            seal(&mut open.buffer, SENT, now.as_micros(), key.as_str(), &[]);
-        }
-        open.enter_spent(keys, now, spent);
-        open.append(keys)
+        self.record(keys, |buffer| {
+            for key in keys {
+                seal(buffer, SENT, now.as_micros(), key.as_str(), &[]);
+            }
+            enter_spent(buffer, keys, now, spent);
+        })
     }
 
     /// Records what a request that named `keys` spent, after it was settled. `spent` is as for
@@ -131,13 +130,7 @@ impl SentLog {
         now: Timestamp,
         spent: impl Fn(&Key) -> Option<Snapshot>,
     ) -> io::Result<()> {
-        let open = &mut *self.lock();
-        open.buffer.clear();
-        open.enter_spent(keys, now, spent);
-        if open.buffer.is_empty() {
-            return Ok(());
-        }
-        open.append(keys)
+        self.record(keys, |buffer| enter_spent(buffer, keys, now, spent))
     }
 
     /// Records that `key` was refused, or that a request of it failed. `state` is its learned
@@ -146,16 +139,9 @@ impl SentLog {
     /// # Errors
     /// Returns an error if the record could not be written.
     pub(crate) fn learned(&self, key: &Key, state: &[u8], now: Timestamp) -> io::Result<()> {
-        let open = &mut *self.lock();
-        open.buffer.clear();
-        seal(
-            &mut open.buffer,
-            LEARNED,
-            now.as_micros(),
-            key.as_str(),
-            state,
-        );
-        open.append(std::slice::from_ref(key))
+        self.record(std::slice::from_ref(key), |buffer| {
+            seal(buffer, LEARNED, now.as_micros(), key.as_str(), state);
+        })
     }
 
     /// Counts `key` among the keys with records: its state is not in `politely.redb` yet.
@@ -187,28 +173,24 @@ impl SentLog {
         }
     }
 
+    /// Writes the records of `keys` that `enter` adds, if there are any. The lock is held from the
+    /// first record on, so the last record of a key is the newest.
+    fn record(&self, keys: &[Key], enter: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        let open = &mut *self.lock();
+        open.buffer.clear();
+        enter(&mut open.buffer);
+        if open.buffer.is_empty() {
+            return Ok(());
+        }
+        open.append(keys)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Open {
-    /// Adds what each of `keys` spent to the buffer. The caller holds the lock, so that the last
-    /// record of a key is the newest.
-    fn enter_spent(
-        &mut self,
-        keys: &[Key],
-        now: Timestamp,
-        spent: impl Fn(&Key) -> Option<Snapshot>,
-    ) {
-        for key in keys {
-            if let Some(spent) = spent(key) {
-                let time_us = now.as_micros();
-                seal(&mut self.buffer, SPENT, time_us, key.as_str(), &spent);
-            }
-        }
-    }
-
     /// Writes the buffer, which holds records of `keys`.
     fn append(&mut self, keys: &[Key]) -> io::Result<()> {
         for key in keys {
@@ -223,6 +205,20 @@ impl Open {
         }
         self.len += self.buffer.len() as u64;
         Ok(())
+    }
+}
+
+/// Appends a record of what each of `keys` spent of its declared limits.
+fn enter_spent(
+    buffer: &mut Vec<u8>,
+    keys: &[Key],
+    now: Timestamp,
+    spent: impl Fn(&Key) -> Option<Snapshot>,
+) {
+    for key in keys {
+        if let Some(spent) = spent(key) {
+            seal(buffer, SPENT, now.as_micros(), key.as_str(), &spent);
+        }
     }
 }
 

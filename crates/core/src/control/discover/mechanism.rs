@@ -1,7 +1,7 @@
 //! The mechanisms of the law, and a switch for each.
 //!
-//! `politely simulate held-out --law discover,discover-without-windows,…` shows the effect of each
-//! mechanism.
+//! `politely simulate held-out --law discover,discover-without-windows,…` shows the effect of
+//! each mechanism.
 
 use serde::{Deserialize, Serialize};
 

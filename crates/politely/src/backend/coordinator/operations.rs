@@ -22,7 +22,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::{Kept, Snapshot};
+use crate::snapshot::{Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// The name of this backend in errors.
@@ -250,7 +250,7 @@ impl Operations for Coordinator {
         None
     }
 
-    fn resume(&self, _key: &Key, _kept: &Kept<'_>) -> Result<(), SetError> {
+    fn resume(&self, _key: &Key, _recovery: &Recovery<'_>) -> Result<(), SetError> {
         Err(unsupported("resume", RESTORE_THERE).into())
     }
 

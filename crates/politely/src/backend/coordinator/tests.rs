@@ -302,7 +302,7 @@ async fn what_a_coordinator_keeps_cannot_be_changed_here() {
         limiter.reconfigure(config),
         limiter.reconfigure_new(limits),
         limiter.restore(&key, b"state"),
-        limiter.resume(&key, &crate::Kept::default()),
+        limiter.resume(&key, &crate::Recovery::default()),
         limiter.readmit(&key, limiter.now(), PATIENCE).map(drop),
         limiter.numbers(&key).map(drop).map_err(SetError::from),
         limiter

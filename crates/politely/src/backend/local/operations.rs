@@ -23,7 +23,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::{Departure, Permit};
-use crate::snapshot::{Kept, Snapshot};
+use crate::snapshot::{Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 impl Operations for Local {
@@ -305,16 +305,16 @@ impl Operations for Local {
         Some(Snapshot { version, state })
     }
 
-    fn resume(&self, key: &Key, kept: &Kept<'_>) -> Result<(), SetError> {
-        if let Some(state) = kept.state {
+    fn resume(&self, key: &Key, recovery: &Recovery<'_>) -> Result<(), SetError> {
+        if let Some(state) = recovery.state {
             self.restore_with(key, state, |_| {})?;
         }
         let mut joined = Ok(());
         self.with_key(key, |now, entry| {
-            if let Some(spent) = kept.spent {
+            if let Some(spent) = recovery.spent {
                 joined = entry.host.join_spent(now, spent, entry.config);
             }
-            let newest = kept.newest.max(now);
+            let newest = recovery.newest.max(now);
             entry.host.resume_after(now, newest, entry.config);
         })?;
         Ok(joined?)

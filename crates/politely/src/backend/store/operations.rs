@@ -24,7 +24,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::{Kept, Snapshot};
+use crate::snapshot::{Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// The name of this backend in errors.
@@ -254,7 +254,7 @@ impl Operations for Store {
         None
     }
 
-    fn resume(&self, _key: &Key, _kept: &Kept<'_>) -> Result<(), SetError> {
+    fn resume(&self, _key: &Key, _recovery: &Recovery<'_>) -> Result<(), SetError> {
         Err(SetError::Unsupported(Unsupported {
             operation: "resume",
             backend: BACKEND,

@@ -16,7 +16,7 @@ pub(in crate::store) struct Found {
     pub(super) live: Map<u64, (u64, Granted<'static>)>,
     /// The latest start that was granted, per key, in microseconds.
     pub(in crate::store) newest: HashMap<String, u64>,
-    /// What each key with declared limits spent of them, with its version.
+    /// The quantities that each key spent of its declared limits, with their version.
     pub(in crate::store) spent: HashMap<String, (u64, Vec<u8>)>,
     /// The number of the database's transactions.
     pub(in crate::store) commits: u64,

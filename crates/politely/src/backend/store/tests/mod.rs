@@ -261,7 +261,7 @@ async fn what_shared_keys_cannot_do_is_an_error_and_changes_nothing() {
             limiter
                 .readmit(&key, limiter.now(), Duration::from_secs(1))
                 .map(drop),
-            limiter.resume(&key, &crate::Kept::default()),
+            limiter.resume(&key, &crate::Recovery::default()),
         ];
         for refused in refused {
             assert!(matches!(refused, Err(crate::SetError::Unsupported(_))));

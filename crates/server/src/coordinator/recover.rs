@@ -1,0 +1,168 @@
+//! Continues from the state of an earlier run, even if that run was killed.
+
+use std::time::Duration;
+
+use politely::Recovery;
+use politely::core::Timestamp;
+use politely::core::host::Host;
+use politely::core::key::Key;
+use politely_api::wire;
+
+use super::names::Number;
+use super::permits::Out;
+use super::{Coordinator, Settings, StartError, metadata, sessions};
+use crate::store::{Kept, Store};
+
+impl Coordinator {
+    /// Creates a coordinator that continues from the state of an earlier run, even if that run was
+    /// killed.
+    ///
+    /// Learned rates and holds remain in force. Permits of the earlier run can be reported. No
+    /// request starts earlier than the earlier run would have allowed.
+    ///
+    /// # Errors
+    /// A setting is invalid, or the store cannot be read.
+    pub fn resume(settings: Settings, store: Store, mut kept: Kept) -> Result<Self, StartError> {
+        let limiter = super::limiter(&settings).build()?;
+        let coordinator = Self::with(settings, kept.boot, limiter, Some(store));
+        if let Some(json) = &kept.config {
+            coordinator.apply_kept(json)?;
+        }
+        coordinator.set_back(&mut kept)?;
+        coordinator.restore_keys(&kept)?;
+        coordinator.readmit(kept);
+        Ok(coordinator)
+    }
+
+    /// Applies the configuration of an earlier run.
+    pub(super) fn apply_kept(&self, json: &[u8]) -> Result<(), StartError> {
+        let changes = serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?;
+        let version = self.operated_now().1 + 1;
+        let applied = self.replace_config(&changes, version);
+        applied.map_err(|_| StartError::KeptConfig)
+    }
+
+    /// Corrects start times of permits if the clock was set back while no coordinator ran.
+    ///
+    /// The step of the clock is measured by the times of the keys' states. Each state corrects its
+    /// own times when it is restored.
+    fn set_back(&self, kept: &mut Kept) -> Result<(), StartError> {
+        let Some(store) = &self.0.store else {
+            return Ok(());
+        };
+        let latest = self.now() + Duration::from_millis(u64::from(wire::AHEAD_MAX_MS));
+        if kept
+            .newest
+            .values()
+            .all(|&micros| Timestamp::from_micros(micros) <= latest)
+        {
+            return Ok(());
+        }
+        let mut back = Duration::ZERO;
+        let read = store.for_each_key(|_, state| {
+            let written = Host::written_at(state).unwrap_or(Timestamp::ZERO);
+            back = back.max(written.since(self.now()));
+        });
+        read.map_err(StartError::Store)?;
+        let live = kept.live.iter_mut().map(|granted| &mut granted.start_us);
+        for micros in live.chain(kept.newest.values_mut()) {
+            let start = Timestamp::from_micros(*micros);
+            if start > latest {
+                *micros = (start - back).as_micros();
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_keys(&self, kept: &Kept) -> Result<(), StartError> {
+        let Some(store) = &self.0.store else {
+            return Ok(());
+        };
+        let limiter = &self.0.limiter;
+        let newest = |name: &str| {
+            let micros = kept.newest.get(name).copied();
+            micros.map_or(Timestamp::ZERO, Timestamp::from_micros)
+        };
+        let resumed = |key: &Key, state: Option<&[u8]>| {
+            let spent = kept.spent.get(key.as_str());
+            let known = Recovery {
+                state,
+                spent: spent.map(Vec::as_slice),
+                newest: newest(key.as_str()),
+            };
+            limiter.resume(key, &known).ok()
+        };
+        let mut lost = 0_u64;
+        let read = store.for_each_key(|name, state| {
+            // The rows of sessions come before those of keys.
+            if name.starts_with(sessions::ROW) {
+                if let Some((id, owner)) = sessions::of_row(name, state) {
+                    self.resume_session(id, owner);
+                }
+                return;
+            }
+            if name.starts_with(metadata::ROW) {
+                return self.resume_metadata(name, state);
+            }
+            let resumed = Key::parse(name).ok().and_then(|key| {
+                let resumed = resumed(&key, Some(state));
+                self.resume_claims(&key);
+                resumed
+            });
+            lost += u64::from(resumed.is_none());
+        });
+        read.map_err(StartError::Store)?;
+        for name in kept.newest.keys() {
+            if let Ok(key) = Key::parse(name)
+                && limiter.explain(&key).is_none()
+            {
+                lost += u64::from(resumed(&key, None).is_none());
+            }
+        }
+        if lost > 0 {
+            tracing::warn!(keys = lost, "states that could not be read begin anew");
+        }
+        Ok(())
+    }
+
+    fn readmit(&self, kept: Kept) {
+        let now = self.now();
+        for granted in kept.live {
+            let Ok(key) = Key::parse(&granted.key) else {
+                continue;
+            };
+            let start = Timestamp::from_micros(granted.start_us);
+            let lease = Duration::from_millis(u64::from(granted.lease_ms));
+            if start + lease <= now {
+                continue;
+            }
+            let Ok(permit) = self.0.limiter.readmit(&key, start, lease) else {
+                continue;
+            };
+            let worker = self.0.watch.workers.named(&granted.client, now);
+            worker.granted(1);
+            let number = Number(granted.permit);
+            if granted.wish != 0 {
+                let arrival = self.0.limiter.arrival();
+                self.0.wishes.restore(granted.wish, arrival, now, number);
+            }
+            let out = Out {
+                permit: Some(permit),
+                heard: None,
+                expired: false,
+                key,
+                others: Box::default(),
+                worker,
+                wish: granted.wish,
+                start,
+                until: start + lease,
+                interval: Duration::ZERO,
+                slots: 1,
+                resource: None,
+                ruled: None,
+                session: None,
+            };
+            self.0.permits.put(number, out);
+        }
+    }
+}
