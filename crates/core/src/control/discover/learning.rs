@@ -195,6 +195,9 @@ impl Learning {
         if !sample.fresh {
             return;
         }
+        if self.is_late_news(sample) {
+            return;
+        }
         let rate = self.wish(sample.now);
         if sample.signal == Signal::RateLimited {
             self.announced.refused(sample.quotas, sample.beside);
