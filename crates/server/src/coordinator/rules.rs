@@ -1,6 +1,6 @@
 //! The policy in force: an operator's rules, from a file.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -313,12 +313,12 @@ impl Ruled {
     }
 }
 
-/// Checks the labels of an item.
-pub(super) fn check_labels(asked: &Item) -> Result<(), wire::Error> {
-    if asked.labels.len() > wire::LABELS_MAX {
+/// Checks the labels of an item, or of a call of the frontier.
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), wire::Error> {
+    if labels.len() > wire::LABELS_MAX {
         return Err(error("labels", "at most 8 labels"));
     }
-    for (name, value) in &asked.labels {
+    for (name, value) in labels {
         if !may_bring(name) {
             let shown: String = name.chars().take(40).collect();
             let detail = format!(
