@@ -22,4 +22,4 @@ mod server;
 mod study;
 mod usage_router;
 
-pub use study::{Row, study};
+pub use study::{KeptLimits, study};

@@ -7,8 +7,8 @@
 //! again. That call then still counts, so the next look is a millisecond later.
 //!
 //! A call has a weight that is fixed in the configuration. Tokens are known after the answer, so
-//! they cannot be limited; the policy of such a provider has its requests alone. A calendar day is a
-//! rate per 24 hours.
+//! they cannot be limited; the policy of such a provider has its requests alone. A calendar day is
+//! a rate per 24 hours.
 //!
 //! After a 429, `HttpAPIBudget` fills the bucket up. `HttpClient` then sleeps 1 s, twice as long
 //! after each further refusal of this call; its default reads no Retry-After.

@@ -25,7 +25,7 @@ const KEEPERS: [&str; 4] = ["politely", "fixed-window", "moving-window", "usage-
 
 /// One line of the study: the worst of five runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct KeptLimits {
     /// The declared limits.
     pub limits: &'static str,
     /// The client.
@@ -87,8 +87,8 @@ impl Case {
         })
     }
 
-    fn row(&self, client: &'static str) -> Option<Row> {
-        let mut row = Row {
+    fn row(&self, client: &'static str) -> Option<KeptLimits> {
+        let mut row = KeptLimits {
             limits: self.text,
             client,
             used: f64::INFINITY,
@@ -110,7 +110,7 @@ impl Case {
 }
 
 /// Runs every client in every case, five times each.
-pub fn study() -> Vec<Row> {
+pub fn study() -> Vec<KeptLimits> {
     let rows = |case: Case| KEEPERS.map(|client| case.row(client));
     cases().into_iter().flat_map(rows).flatten().collect()
 }

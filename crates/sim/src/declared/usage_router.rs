@@ -7,9 +7,9 @@
 //! deployment the call fails with a Retry-After of 60 s, which the router sleeps, with up to 0.75 s
 //! of jitter, before it tries again.
 //!
-//! `input` is its own count of the prompt's tokens; here it is the estimate. It has no other windows
-//! than minutes. After a 429 of the provider it sleeps
-//! the Retry-After up to 60 s; a longer one is replaced by 0.5 s doubled per attempt, at most 8 s.
+//! `input` is its own count of the prompt's tokens; here it is the estimate. It has no other
+//! windows than minutes. After a 429 of the provider it sleeps the Retry-After up to 60 s; a longer
+//! one is replaced by 0.5 s doubled per attempt, at most 8 s.
 
 use std::time::Duration;
 
