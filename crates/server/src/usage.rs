@@ -430,8 +430,7 @@ fn write(folder: &Path, hour: u64, mut lines: Vec<Line>) -> io::Result<()> {
     private::folder(folder)?;
     let made = folder.join(format!("{hour}.new"));
     let file = BufWriter::new(private::create(&made)?);
-    // A file is kept for 30 days, so a tenth less space is worth the time.
-    let mut file = GzEncoder::new(file, Compression::best());
+    let mut file = GzEncoder::new(file, Compression::default());
     for line in lines {
         serde_json::to_writer(&mut file, &line)?;
         file.write_all(b"\n")?;
