@@ -291,6 +291,8 @@ pub(crate) struct Ruled {
     account: Option<Key>,
     /// The keys that a refusal holds beside the first.
     pub(crate) held: Vec<Key>,
+    /// The keys that the name or the labels of the caller select. Other callers have others.
+    pub(super) of_caller: Vec<Key>,
 }
 
 impl Ruled {
@@ -299,6 +301,7 @@ impl Ruled {
             rule: Arc::clone(rule),
             account: None,
             held: Vec::new(),
+            of_caller: Vec::new(),
         }
     }
 
@@ -309,6 +312,9 @@ impl Ruled {
         }
         if of_rule.is_held {
             self.held.push(key.clone());
+        }
+        if of_rule.name.labels().next().is_some() {
+            self.of_caller.push(key.clone());
         }
     }
 }

@@ -20,6 +20,9 @@ use crate::watch::Worker;
 /// The longest time for which a refused domain is not offered again. An operator may lift a hold
 /// earlier than the limiter expected.
 const PUT_OFF_MAX: Duration = Duration::from_mins(1);
+/// The longest time for which a domain is not offered again if its worker waits for a key of its
+/// own, such as `consumer/{client}`. Another worker may take the domain.
+const PUT_OFF_FOR_OTHERS: Duration = Duration::from_millis(100);
 /// The time until a domain is offered again whose wait is unknown.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks of a call that waits.
@@ -147,7 +150,11 @@ pub(super) async fn acquire(
     let items = [item];
     let acquired = coordinator.acquire(&wish.worker, &items, Want::All, Duration::ZERO, Vec::new());
     let mut outcome = acquired.await;
-    let wait = |ms: Option<u64>| ms.map_or(AGAIN, Duration::from_millis).min(PUT_OFF_MAX);
+    let longest = match outcome.waits_for_own {
+        true => PUT_OFF_FOR_OTHERS,
+        false => PUT_OFF_MAX,
+    };
+    let wait = |ms: Option<u64>| ms.map_or(AGAIN, Duration::from_millis).min(longest);
     match outcome.answers.pop() {
         Some(Answer::Granted(grant)) => Ok((grant, outcome.granted)),
         Some(Answer::Wait { retry_in_ms, .. }) => Err(wait(Some(retry_in_ms))),
