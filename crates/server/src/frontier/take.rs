@@ -150,9 +150,10 @@ pub(super) async fn acquire(
     let items = [item];
     let acquired = coordinator.acquire(&wish.worker, &items, Want::All, Duration::ZERO, Vec::new());
     let mut outcome = acquired.await;
-    let longest = match outcome.waits_for_own {
-        true => PUT_OFF_FOR_OTHERS,
-        false => PUT_OFF_MAX,
+    let longest = if outcome.waits_for_own {
+        PUT_OFF_FOR_OTHERS
+    } else {
+        PUT_OFF_MAX
     };
     let wait = |ms: Option<u64>| ms.map_or(AGAIN, Duration::from_millis).min(longest);
     match outcome.answers.pop() {

@@ -43,20 +43,17 @@ impl Server {
     pub(super) fn new(case: &Case, begin: Timestamp, rng: &mut Rng) -> Self {
         let limits = case.limits();
         let windows = limits.windows().iter().map(|limit| {
-            let (bounds, end, count) = match limit.window() {
-                LimitWindow::Rolling(length) => {
-                    let end = begin + length.mul_f64(rng.unit());
-                    let count = case.length.as_secs_f64() / length.as_secs_f64();
-                    (Bounds::Every(*length), end, count)
-                }
-                _ => {
-                    let clock = rng.between(-CLOCK_SECONDS, CLOCK_SECONDS);
-                    let times = case.midnights_s.iter();
-                    let times = times.map(|secs| Timestamp::from_secs_f64(*secs as f64 + clock));
-                    let times: Vec<_> = times.collect();
-                    let count = times.len() - 1;
-                    (Bounds::At(times), Timestamp::ZERO, count as f64)
-                }
+            let (bounds, end, count) = if let LimitWindow::Rolling(length) = limit.window() {
+                let end = begin + length.mul_f64(rng.unit());
+                let count = case.length.as_secs_f64() / length.as_secs_f64();
+                (Bounds::Every(*length), end, count)
+            } else {
+                let clock = rng.between(-CLOCK_SECONDS, CLOCK_SECONDS);
+                let times = case.midnights_s.iter();
+                let times = times.map(|secs| Timestamp::from_secs_f64(*secs as f64 + clock));
+                let times: Vec<_> = times.collect();
+                let count = times.len() - 1;
+                (Bounds::At(times), Timestamp::ZERO, count as f64)
             };
             Window {
                 quantity: limit.quantity(),

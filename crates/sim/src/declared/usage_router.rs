@@ -1,4 +1,4 @@
-//! LiteLLM's router with `usage-based-routing-v2` and one deployment (litellm 1.110.2,
+//! The router of `litellm` with `usage-based-routing-v2` and one deployment (litellm 1.110.2,
 //! `router_strategy/lowest_tpm_rpm_v2.py`).
 //!
 //! It counts requests and tokens per minute of the clock in UTC. A deployment is chosen if
