@@ -49,6 +49,8 @@ pub(crate) struct Outcome {
     pub(crate) capped: usize,
     /// The granted items that waited, and why.
     pub(crate) waited: Vec<(u32, RefusalReason)>,
+    /// Whether an item waits for a key that its caller's name or labels select.
+    pub(crate) waits_for_own: bool,
 }
 
 impl Coordinator {
@@ -109,6 +111,7 @@ impl Coordinator {
             soonest: None,
             capped: 0,
             waited: Vec::new(),
+            waits_for_own: false,
         };
         if matches!(want, Want::Any(_)) {
             // An earlier answer may have been lost. Its permits count first, before new ones are
@@ -201,6 +204,7 @@ struct Call<'a> {
     /// The number of items that were refused because the client has too many keys.
     capped: usize,
     waited: Vec<(u32, RefusalReason)>,
+    waits_for_own: bool,
 }
 
 impl Call<'_> {
@@ -484,6 +488,8 @@ impl Call<'_> {
         let limiter = &self.coordinator.0.limiter;
         let now = self.coordinator.now();
         let key = wanted.keys.get(refusal.index()).unwrap_or(&wanted.keys[0]);
+        let ruled = wanted.ruled.as_ref();
+        self.waits_for_own |= ruled.is_some_and(|ruled| ruled.of_caller.contains(key));
         let explained = limiter.explain(key);
         let position = limiter.position(key, wanted.arrival.unwrap_or(Arrival::LAST)) as u32;
         let wait = explained.as_ref().and_then(|explained| explained.wait);
@@ -552,6 +558,7 @@ impl Call<'_> {
             granted: granted.map(|leaving| Number(leaving.number)).collect(),
             capped: self.capped,
             waited: std::mem::take(&mut self.waited),
+            waits_for_own: self.waits_for_own,
         }
     }
 }
