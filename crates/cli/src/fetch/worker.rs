@@ -336,7 +336,10 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
                 "redirect to {}: {why}",
                 super::input::lines::shown(to.as_str().as_bytes())
             );
-            return finish(engine, from, &pending, Some(last), Some(&error));
+            return match pending.purpose {
+                Purpose::Page => finish(engine, from, &pending, Some(last), Some(&error)),
+                Purpose::Robots(of) => robots_over(engine, from, of, last, Some(&error)),
+            };
         }
     };
     let mut shared = engine.lock();
