@@ -28,7 +28,6 @@ use crate::permit::Permit;
 #[cfg(feature = "policy")]
 use crate::policy::RuleBook;
 use crate::sync::AtomicU64;
-#[cfg(feature = "policy")]
 use http::Method;
 pub(crate) use ruled::Ruled;
 
