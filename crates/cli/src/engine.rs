@@ -53,7 +53,7 @@ mod tests {
             ("a:2181", "--store: unknown scheme \"\"; use redis://"),
             ("redis://a:b", "`a:b` is no server's address"),
             ("zookeeper://a:b", "\"a:b\" is not a server's address"),
-            ("zookeepers://a", "--store: politely does not encrypt"),
+            ("zookeepers://a", "without TLS or in a tunnel"),
             (
                 "zookeeper+tls://a",
                 "--store: unknown scheme \"zookeeper+tls\"",

@@ -9,15 +9,11 @@ const MAX_BYTES: usize = 0xf_ffff;
 /// Why the URL of an ensemble is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// The scheme is unknown.
-    #[error("unknown scheme \"{0}\" of a ZooKeeper URL; use zookeeper://host1,host2,host3/chroot")]
-    Scheme(String),
-    /// TLS is not supported.
+    /// The scheme is unknown, or is that of TLS, which is not supported.
     #[error(
-        "politely does not encrypt its connections to ZooKeeper; use zookeeper:// in a private \
-         network, or through a tunnel such as stunnel"
+        "unknown scheme \"{0}\"; use zookeeper://host1,host2/chroot, without TLS or in a tunnel"
     )]
-    Tls,
+    Scheme(String),
     /// The part before the servers is not `user:password`.
     #[error("the login of a ZooKeeper URL is user:password@; write / and @ in it as %2F and %40")]
     Login,
@@ -48,10 +44,8 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn parse(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
-        match scheme {
-            "zookeeper" => {}
-            "zookeepers" => return Err(UrlError::Tls),
-            other => return Err(UrlError::Scheme(other.to_owned())),
+        if scheme != "zookeeper" {
+            return Err(UrlError::Scheme(scheme.to_owned()));
         }
         let (login, rest) = match rest.rsplit_once('@') {
             Some((login, rest)) => (Some(decode_login(login)?), rest),
@@ -123,10 +117,7 @@ mod tests {
         for (url, told) in [
             ("", "unknown scheme"),
             ("redis://a", "unknown scheme \"redis\""),
-            (
-                "zookeepers://a",
-                "does not encrypt its connections to ZooKeeper",
-            ),
+            ("zookeepers://a", "without TLS"),
             ("zookeeper://", "\"\" is not a server's address"),
             ("zookeeper://a,,b", "\"\" is not a server's address"),
             ("zookeeper://a:b", "\"a:b\" is not a server's address"),
