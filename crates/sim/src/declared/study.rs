@@ -20,8 +20,24 @@ const BEGIN_S: u64 = 1_795_003_200;
 /// 25th has 25 hours.
 const MIDNIGHTS_S: [u64; 4] = [1_792_792_800, 1_792_879_200, 1_792_969_200, 1_793_055_600];
 
-/// The clients by their names in tables.
-const KEEPERS: [&str; 4] = ["politely", "fixed-window", "moving-window", "usage-router"];
+/// Creates a client; `None` if it knows no such limits.
+type Start = fn(DeclaredLimits, Timestamp) -> Option<Box<dyn Keeper>>;
+
+/// The clients with their names in tables.
+const KEEPERS: [(&str, Start); 4] = [
+    ("politely", |limits, now| {
+        Some(Box::new(Polite::new(limits, now)))
+    }),
+    ("fixed-window", |limits, _| {
+        Some(Box::new(FixedWindows::new(&limits)))
+    }),
+    ("moving-window", |limits, _| {
+        Some(Box::new(MovingWindow::new(&limits)))
+    }),
+    ("usage-router", |limits, _| {
+        Some(Box::new(UsageRouter::new(&limits)?))
+    }),
+];
 
 /// One line of the study: the worst of five runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,18 +92,7 @@ impl Case {
         self.text.parse().expect("a limit")
     }
 
-    /// Returns the client of this name in its initial state; `None` if it knows no such limits.
-    fn keeper(&self, name: &str, now: Timestamp) -> Option<Box<dyn Keeper>> {
-        let limits = self.limits();
-        Some(match name {
-            "fixed-window" => Box::new(FixedWindows::new(&limits)),
-            "moving-window" => Box::new(MovingWindow::new(&limits)),
-            "usage-router" => Box::new(UsageRouter::new(&limits)?),
-            _ => Box::new(Polite::new(limits, now)),
-        })
-    }
-
-    fn row(&self, client: &'static str) -> Option<KeptLimits> {
+    fn row(&self, (client, start): (&'static str, Start)) -> Option<KeptLimits> {
         let mut row = KeptLimits {
             limits: self.text,
             client,
@@ -98,7 +103,7 @@ impl Case {
         for seed in 1..=SEEDS {
             let mut rng = Rng::new(seed);
             let begin = self.begin + Duration::from_hours(1).mul_f64(rng.unit());
-            let mut keeper = self.keeper(client, begin)?;
+            let mut keeper = start(self.limits(), begin)?;
             let server = Server::new(self, begin, &mut rng);
             let (server, sent) = run(self, begin, &mut *keeper, server, rng);
             row.used = row.used.min(server.used());
@@ -111,7 +116,7 @@ impl Case {
 
 /// Runs every client in every case, five times each.
 pub fn study() -> Vec<KeptLimits> {
-    let rows = |case: Case| KEEPERS.map(|client| case.row(client));
+    let rows = |case: Case| KEEPERS.map(|keeper| case.row(keeper));
     cases().into_iter().flat_map(rows).flatten().collect()
 }
 
@@ -119,12 +124,16 @@ pub fn study() -> Vec<KeptLimits> {
 mod tests {
     use super::*;
 
+    fn keeper(name: &str) -> (&'static str, Start) {
+        let found = KEEPERS.into_iter().find(|(known, _)| *known == name);
+        found.unwrap()
+    }
+
     /// P10, and how much of the limits a client may leave unused.
     #[test]
     fn politely_uses_declared_limits_and_is_never_refused() {
         for case in cases() {
-            let row = case.row("politely").unwrap();
-            println!("{row:?}");
+            let row = case.row(KEEPERS[0]).unwrap();
             assert_eq!(row.refused.to_bits(), 0, "{row:?}");
             let least = if case.tokens.is_some() { 0.95 } else { 0.98 };
             assert!(row.used >= least, "{row:?}");
@@ -143,18 +152,17 @@ mod tests {
             (&cases[3], "moving-window", 0.001..0.01),
             (&cases[3], "usage-router", 0.01..0.1),
         ] {
-            let row = case.row(client).unwrap();
-            println!("{row:?}");
+            let row = case.row(keeper(client)).unwrap();
             assert!(refused.contains(&row.refused), "{row:?}");
         }
-        assert_eq!(cases[0].row("usage-router"), None);
+        assert_eq!(cases[0].row(keeper("usage-router")), None);
     }
 
     #[test]
     fn same_seed_same_row() {
         let case = &cases()[0];
-        for client in KEEPERS {
-            assert_eq!(case.row(client), case.row(client), "{client}");
+        for keeper in KEEPERS {
+            assert_eq!(case.row(keeper), case.row(keeper), "{}", keeper.0);
         }
     }
 }

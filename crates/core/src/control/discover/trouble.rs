@@ -17,8 +17,10 @@ use crate::Timestamp;
 
 /// Number of refused canaries from which a host in trouble counts as down.
 const OUTAGE_CANARIES: u16 = 1;
-/// The same number if a limit may cause the status as well: with a known ceiling, and without.
-const OUTAGE_CANARIES_MAYBE: (u16, u16) = (3, 4);
+/// The same number if a limit may cause the status as well, and a ceiling is known.
+const OUTAGE_CANARIES_KNOWN: u16 = 3;
+/// The same number if a limit may cause the status as well, and no ceiling is known.
+const OUTAGE_CANARIES_UNKNOWN: u16 = 4;
 /// The same number for refusals by count, if the key was served at most [`EARLY_SERVED`] requests.
 /// So few requests say nothing about a limit: one request per block would be far below any usual
 /// limit.
@@ -58,14 +60,17 @@ impl Learning {
     /// If a limit may cause the status as well, a second block soon after the first counts as a
     /// limit. So an early block that a limit did cause costs one more block.
     pub(super) fn was_outage(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
-        let (is_new, served) = (self.ceiling == 0.0, self.ledger.served());
-        let least = match block.overloaded {
-            _ if block.is_trouble => OUTAGE_CANARIES,
-            true if is_new && served <= EARLY_SERVED_OVERLOADED => OUTAGE_CANARIES,
-            true if is_new => OUTAGE_CANARIES_MAYBE.1,
-            true => OUTAGE_CANARIES_MAYBE.0,
-            false if is_new && served <= EARLY_SERVED => OUTAGE_CANARIES_EARLY,
-            false => return false,
+        let is_early = |most: u32| self.ceiling == 0.0 && self.ledger.served() <= most;
+        let least = if block.is_trouble || block.overloaded && is_early(EARLY_SERVED_OVERLOADED) {
+            OUTAGE_CANARIES
+        } else if block.overloaded && self.ceiling == 0.0 {
+            OUTAGE_CANARIES_UNKNOWN
+        } else if block.overloaded {
+            OUTAGE_CANARIES_KNOWN
+        } else if is_early(EARLY_SERVED) {
+            OUTAGE_CANARIES_EARLY
+        } else {
+            return false;
         };
         if block.canaries < least || !self.has(Mechanism::Outage) {
             return false;
@@ -84,15 +89,20 @@ impl Learning {
         if !block.is_trouble || block.canaries > 0 || !self.has(Mechanism::Outage) {
             return false;
         }
-        let served = self.ledger.served();
-        let since = served.saturating_sub(self.failed_at);
-        self.failed_at = served;
-        let is_rare = self.noise.is_rare_trouble(since);
+        let is_rare = self.is_rare_failure();
         if is_rare {
-            self.noise.share.failed(served);
+            self.noise.share.failed(self.ledger.served());
             self.stop_clock(canary.now.since(block.began));
         }
         is_rare
+    }
+
+    /// Records a failure of a kind that no limit causes. Returns whether such failures are rare.
+    fn is_rare_failure(&mut self) -> bool {
+        let served = self.ledger.served();
+        let since = served.saturating_sub(self.failed_at);
+        self.failed_at = served;
+        self.noise.is_rare_trouble(since)
     }
 
     /// Returns whether the failure is a time-out of a request that was sent before others that have
@@ -103,13 +113,7 @@ impl Learning {
             && self.block.is_none()
             && sample.latency > LATE.max(self.round_trip * LATE_ROUND_TRIPS)
             && self.ledger.last().is_some_and(|last| last > sample.sent);
-        if !is_late || !self.has(Mechanism::Outage) {
-            return false;
-        }
-        let served = self.ledger.served();
-        let since = served.saturating_sub(self.failed_at);
-        self.failed_at = served;
-        self.noise.is_rare_trouble(since)
+        is_late && self.has(Mechanism::Outage) && self.is_rare_failure()
     }
 
     /// Continues the stage that the outage interrupted, with a short ramp of the rate. The learned
