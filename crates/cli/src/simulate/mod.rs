@@ -215,7 +215,13 @@ fn scenarios(args: &SimulateArgs) -> Result<Vec<Scenario>, Wrong> {
         "held-out-field" => field::held_out(),
         file => {
             let path = Path::new(file);
-            let text = std::fs::read_to_string(path).map_err(|why| Wrong::file(path, &why))?;
+            let text = std::fs::read_to_string(path).map_err(|why| match why.kind() {
+                io::ErrorKind::NotFound => Wrong(format!(
+                    "{file}: no file, set or study of this name; use a JSON file, suite, train, \
+                     held-out, train-field, held-out-field, backoff or declared"
+                )),
+                _ => Wrong::file(path, &why),
+            })?;
             Scenario::read(&text).map_err(|why| Wrong(format!("{file}: {why}")))?
         }
     };
