@@ -12,6 +12,8 @@ use super::probing::Probing;
 use super::queue::Queue;
 use super::quota::Announced;
 use super::slots::Slots;
+use super::trial::Bracket;
+use super::trouble::Trouble;
 use super::window::Window;
 use super::{
     DiscoverConfig, Law, Limits, Mechanism, Metrics, RATE_MAX, RATE_MIN, ROUND_TRIP_MAX, Sample,
@@ -26,12 +28,12 @@ const BLOCK_LEAVES: f64 = 0.8;
 const BLOCK_LEAVES_AGAIN: f64 = 0.5;
 
 /// The stage of the search for a host's limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Stage {
     /// The rate grows in strides until the first refusal.
     Start,
     /// A trial narrows the bracket.
-    Trial,
+    Trial(Bracket),
     /// The rate stays just below the ceiling.
     Cruise,
     /// The rate climbs above the ceiling, to see whether the limit has risen.
@@ -51,24 +53,14 @@ pub(super) struct Learning {
     pub(super) stage_began: Timestamp,
     /// Number of requests that were sent and served since the stage began.
     pub(super) stage_served: u32,
-    /// Lower end of the bracket: a rate that was certainly sustained.
-    pub(super) low: f64,
-    /// Upper end of the bracket: a rate that was refused. Infinite before the first refusal.
-    pub(super) high: f64,
     /// When the last block's last refused request was sent: the bucket was empty then. Before the
     /// first block: when the key was created.
     pub(super) anchor: Timestamp,
     /// Number of requests served up to the anchor.
     pub(super) anchor_served: u32,
-    /// The highest rate that passed a trial since the last refusal.
-    pub(super) passed: f64,
     /// Number of requests that a full bucket serves beyond the ceiling's rate, as measured by
     /// probes.
     pub(super) bank: f64,
-    /// Number of requests that the probe under test was served beyond the ceiling's rate.
-    pub(super) excess: f64,
-    /// Whether the trial tests the result of a probe.
-    pub(super) verifying: bool,
     /// Number of recent refusals in the cruise or on the way back from a block.
     pub(super) strikes: u8,
     /// When the last soft block began.
@@ -87,14 +79,7 @@ pub(super) struct Learning {
     pub(super) ledger: Ledger,
     /// Number of blocks and block pages so far. Outages and rare lone failures do not count.
     pub(super) cuts: u32,
-    /// When the last outage, with the ramp after it, was over. Zero: there was no outage.
-    pub(super) outage_over: Timestamp,
-    /// Share of the rate that is used on the way back from an outage, in (0, 1]. Otherwise 1.
-    pub(super) ramp: f32,
-    /// Whether a refusal was a 429 or similar. The limit then does not cause the host's 503s.
-    pub(super) says_429: bool,
-    /// Number of requests served at the last lone failure of a kind that no limit causes.
-    pub(super) failed_at: u32,
+    pub(super) trouble: Trouble,
     /// Number of requests served when the last block page came.
     pub(super) blocked_after: Option<u32>,
     /// The quotas that the server announces, and the rate that follows from them.
@@ -112,14 +97,9 @@ impl Learning {
             ceiling: 0.0,
             stage_began: now,
             stage_served: 0,
-            low: 0.0,
-            high: f64::INFINITY,
             anchor: now,
             anchor_served: 0,
-            passed: 0.0,
             bank: 0.0,
-            excess: 0.0,
-            verifying: false,
             strikes: 0,
             last_soft: Timestamp::ZERO,
             round_trip: Duration::from_millis(100),
@@ -132,10 +112,7 @@ impl Learning {
             noise: Noise::default(),
             ledger: Ledger::default(),
             cuts: 0,
-            outage_over: Timestamp::ZERO,
-            ramp: 1.0,
-            says_429: false,
-            failed_at: 0,
+            trouble: Trouble::default(),
             blocked_after: None,
             announced: Announced::starting_at(rate.clamp(RATE_MIN, RATE_MAX)),
             config,
@@ -176,7 +153,7 @@ impl Learning {
             self.cruise(self.rate, now);
             self.probing.rest(now);
         }
-        if self.ramp < 1.0 {
+        if self.trouble.is_ramping() {
             self.ramps_up(sample);
         } else if !sample.pressed {
             // The demand sets the pace, so the measurement of the stage starts again.
@@ -220,8 +197,9 @@ impl Learning {
             }
         };
         block.overloaded |= sample.signal == Signal::Overloaded;
-        self.says_429 |= sample.signal == Signal::RateLimited;
-        block.is_trouble |= sample.is_trouble || block.overloaded && self.says_429;
+        self.trouble.hear(sample.signal);
+        block.is_trouble |=
+            sample.is_trouble || block.overloaded && self.trouble.is_limited_by_429();
         if let Some(after) = sample.retry_after {
             block.told = true;
             let until = sample.now + after.saturating_sub(Duration::from_secs(1));
@@ -272,7 +250,7 @@ impl Learning {
             Stage::Recover => self.comeback(now),
             _ => self.rate,
         };
-        rate * f64::from(self.ramp)
+        rate * self.trouble.ramp()
     }
 }
 
@@ -311,11 +289,11 @@ impl Law for Learning {
     fn metrics(&self) -> Metrics {
         // While the bracket narrows, the ceiling is the rate that is known to pass. If there is
         // none, it is the rate that was refused.
-        let known = [
-            self.ceiling,
-            self.low.max(self.passed),
-            self.high.min(self.rate),
-        ];
+        let (passed, refused) = match &self.stage {
+            Stage::Trial(bracket) => (bracket.floor(), bracket.high),
+            _ => (0.0, f64::INFINITY),
+        };
+        let known = [self.ceiling, passed, refused.min(self.rate)];
         // A block that lasts counts as a cut until it proves to be an outage.
         let cuts = self.cuts.saturating_add(u32::from(self.block.is_some()));
         Metrics {

@@ -60,7 +60,7 @@ fn rate(law: &mut Learning, secs: f64) -> f64 {
 }
 
 #[track_caller]
-fn near(found: f64, expected: f64) {
+pub(in super::super) fn near(found: f64, expected: f64) {
     assert!(
         (found / expected - 1.0).abs() < 1e-9,
         "{found}, not {expected}"
@@ -197,49 +197,6 @@ fn a_probe_is_gentle_at_first_and_then_steep() {
     assert!(rate(&mut law, 5.0) < 10.2);
     near(rate(&mut law, 20.0), 20.0);
     assert!(rate(&mut law, 40.0) > 80.0);
-}
-
-#[test]
-fn after_a_narrow_bracket_the_cruise_is_just_below_the_rate_that_passed() {
-    let mut law = fresh();
-    (law.low, law.passed, law.high) = (9.0, 10.0, 10.1);
-    law.next_trial(at(0.0));
-    assert_eq!(law.stage, Stage::Cruise);
-    near(rate(&mut law, 0.0), 9.95 * 0.99);
-    (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
-    law.next_trial(at(0.0));
-    assert_eq!(law.stage, Stage::Trial);
-}
-
-#[test]
-fn the_next_trial_is_high_after_one_refusal_and_low_on_a_new_key() {
-    let mut law = fresh();
-    (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
-    for (cuts, served, ceiling, expected) in [
-        (1, 0, 0.0, 11.5),
-        (2, 0, 0.0, 10.4),
-        (2, 60, 0.0, 10.44),
-        (2, 0, 10.0, 10.7),
-    ] {
-        (law.cuts, law.ceiling) = (cuts, ceiling);
-        (0..served).for_each(|i| law.ledger.serve(at(f64::from(i))));
-        law.next_trial(at(0.0));
-        near(rate(&mut law, 0.0), expected);
-    }
-}
-
-/// After too many refusals the bracket stays wide. Without the rule, the key would wait half a
-/// minute at the first bracket's lower end before the first probe.
-#[test]
-fn a_vague_first_bracket_is_probed_at_once_and_a_later_one_after_a_wait() {
-    for (ceiling, high, at_once) in [(0.0, 2.0, true), (0.0, 1.4, false), (1.0, 2.0, false)] {
-        let mut law = fresh();
-        (0..9).for_each(|_| law.probing.pay());
-        (law.ceiling, law.low, law.high) = (ceiling, 1.0, high);
-        law.next_trial(at(0.0));
-        assert_eq!(law.stage, Stage::Cruise);
-        assert_eq!(law.probing.due(at(0.1), true), at_once, "{ceiling} {high}");
-    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! | `quiet.rs` | an application-limited key: a few numbers, stored inline |
 //! | `learning.rs` | the state of a key that learns, and the effect of each outcome |
 //! | `stages.rs` | start, trial, cruise, probe, recover: the effect of a served request |
+//! | `trial.rs` | the bracket around the limit, and the trials that narrow it |
 //! | `canary.rs` | the time of the next canary after a refusal |
 //! | `verdict.rs` | the conclusion from a block that has ended |
 //! | `window.rs` | the length, count and end of a window, learned from blocks |
@@ -48,6 +49,7 @@ mod replay;
 mod restore;
 mod slots;
 mod stages;
+mod trial;
 mod trouble;
 mod verdict;
 mod window;

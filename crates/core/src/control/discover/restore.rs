@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::learning::Learning;
+use super::learning::{Learning, Stage};
+use super::trial::Bracket;
 use super::{DiscoverConfig, RATE_MIN, ROUND_TRIP_MAX};
 
 /// Lowest plausible ceiling, in requests per second. One request in the longest window is more.
@@ -19,13 +20,13 @@ impl Learning {
             &mut self.anchor,
             &mut self.last_soft,
             &mut self.next_canary,
-            &mut self.outage_over,
         ] {
             *time = *time - back;
         }
         if let Some(block) = &mut self.block {
             block.rebase(back);
         }
+        self.trouble.rebase(back);
         self.window.rebase(back);
         self.probing.rebase(back);
         self.noise.rebase(back);
@@ -35,21 +36,18 @@ impl Learning {
 
     /// Returns whether the law could have reached this state. Restored bytes may be anything.
     pub(super) fn plausible(&self) -> bool {
-        let rates = [
-            self.ceiling,
-            self.low,
-            self.passed,
-            self.bank,
-            self.excess.abs(),
-        ];
+        let rates = [self.ceiling, self.bank];
+        let bracket = match &self.stage {
+            Stage::Trial(bracket) => Some(bracket),
+            _ => None,
+        };
         let no_ceiling = self.ceiling <= 0.0;
         (no_ceiling || self.ceiling >= CEILING_MIN)
             && self.rate >= RATE_MIN
             && self.rate.is_finite()
-            && self.high > 0.0
+            && bracket.is_none_or(Bracket::plausible)
             && rates.iter().all(|rate| *rate >= 0.0 && rate.is_finite())
-            && self.ramp > 0.0
-            && self.ramp <= 1.0
+            && self.trouble.plausible()
             && self.round_trip <= ROUND_TRIP_MAX
             && self.block.is_none_or(|block| block.plausible())
             && self.window.plausible()

@@ -1,66 +1,23 @@
 //! The five stages, and the effect of a served request in each.
 //!
 //! - *Start* raises the rate in strides until the first refusal.
-//! - *Trial* narrows the bracket. A rate that is served for long enough becomes its lower end. A
-//!   refused rate becomes its upper end.
+//! - *Trial* narrows the bracket (`trial.rs`).
 //! - *Cruise* stays just below the ceiling, a rate that was served.
 //! - *Probe* raises the rate above the ceiling, gently at first and then steeply. So it finds a
 //!   small rise of the limit as surely as a large one.
 //! - *Recover* returns from a block or a brown-out. It doubles the rate, or follows a known window
 //!   (`replay.rs`).
 
-use std::time::Duration;
-
 use super::learning::{Learning, Stage};
 use super::noise::PROOF;
 use super::{Mechanism, RATE_MAX, RATE_MIN};
 use crate::Timestamp;
 
-/// A bracket whose ends differ by less than this share is closed.
-const PRECISE: f64 = 0.012;
-/// Position of the next trial in the bracket, from 0 (lower end) to 1 (upper end). It is near the
-/// lower end, because a refusal costs more than time does.
-const TRIAL_AT: f64 = 0.22;
-/// Position of the next trial in a later bracket. It is higher, because the limit has moved and the
-/// rate must follow it.
-const TRIAL_AT_LATER: f64 = 0.35;
-/// Position of the next trial among the first [`FIRST`] requests. It is lower, because one refusal
-/// is a large share of them.
-const TRIAL_AT_FIRST: f64 = 0.2;
-/// Number of served requests up to which a key counts as new.
-const FIRST: u32 = 60;
-/// Position of a trial near the upper end. It applies after a single refusal, because the limit may
-/// be hardly below the refused rate. It also applies to a new key's narrow bracket, because a trial
-/// at its lower end would take long.
-const TRIAL_AT_ONCE: f64 = 0.75;
-/// A bracket is narrow when its upper end is less than this many times its lower end.
-const NARROW: f64 = 1.2;
-/// Position of the next trial while the credit of probes is above [`RICH`]. Such a host serves so
-/// fast that a refusal costs less than the time of a further trial.
-const TRIAL_AT_RICH: f64 = 0.5;
-/// A credit that a slow host never earns during its first bracket.
-const RICH: f32 = 4.0;
 /// Shortest step of the start, in seconds. A bucket of one second's rate is then used up before the
 /// rate has doubled twice.
 const STEP_S: f64 = 0.5;
-/// Credit of probes at which any bracket counts as narrow enough: it has cost too many refusals.
-const TOO_DEEP: f32 = -3.0;
-/// A first bracket is vague if its ends differ by more than this ratio. If the credit runs out
-/// there, a probe follows at once.
-const VAGUE: f64 = 1.5;
-/// The ceiling after a passed trial, as a share of the trial's rate.
-const PASSED: f64 = 0.995;
-/// A trial lasts at least this many seconds divided by its tolerance. That is long enough to empty
-/// a bucket of one second's rate.
-const TRIAL_S: f64 = 0.7;
-/// A trial serves at least this many requests divided by its tolerance.
-const TRIAL_SERVED: f64 = 1.4;
-/// Widest tolerance of a trial, as a share of its rate. A wide bracket needs no exact answer.
-const ROUGH: f64 = 0.2;
-/// Widest tolerance of a trial in the first bracket.
-const ROUGH_FIRST: f64 = 0.25;
 /// Minimum number of served requests per step of the start.
-const STEP_SERVED: u32 = 4;
+pub(super) const STEP_SERVED: u32 = 4;
 /// Share of the ceiling at which the recovery starts.
 const COMEBACK: f64 = 0.25;
 /// Number of served requests between two steps of the recovery.
@@ -82,10 +39,6 @@ impl Learning {
 
     pub(super) fn cruise(&mut self, ceiling: f64, now: Timestamp) {
         self.ceiling = ceiling.max(RATE_MIN);
-        if !self.verifying {
-            // The excess is no longer needed. A zero takes no room in the encoded state.
-            self.excess = 0.0;
-        }
         self.enter(Stage::Cruise, self.top(), now);
     }
 
@@ -96,50 +49,6 @@ impl Learning {
     pub(super) fn recover_at(&mut self, rate: f64, now: Timestamp) {
         self.strikes = 0;
         self.enter(Stage::Recover, rate, now);
-    }
-
-    pub(super) fn next_trial(&mut self, now: Timestamp) {
-        let low = self.low.max(self.passed);
-        if self.high <= low * (1.0 + PRECISE) || self.probing.credit() <= TOO_DEEP && self.low > 0.0
-        {
-            let vague = self.ceiling == 0.0 && self.high > low * VAGUE;
-            self.cruise(self.low.max(self.passed * PASSED), now);
-            if vague {
-                self.probing.afford();
-            } else {
-                self.probing.invest(now);
-            }
-            return;
-        }
-        let at = match self.cuts {
-            ..2 => TRIAL_AT_ONCE,
-            _ if self.ceiling == 0.0 && self.probing.credit() > RICH => TRIAL_AT_RICH,
-            _ if self.ledger.served() < FIRST && self.high < low * NARROW => TRIAL_AT_ONCE,
-            _ if self.ledger.served() < FIRST => TRIAL_AT_FIRST,
-            _ if self.ceiling > 0.0 => TRIAL_AT_LATER,
-            _ => TRIAL_AT,
-        };
-        let rate = if low > 0.0 {
-            low + at * (self.high - low)
-        } else {
-            self.high * 0.6
-        };
-        self.enter(Stage::Trial, rate, now);
-    }
-
-    /// Starts the first trial after the start was refused at `refused` requests per second. The
-    /// trial tests the rate of the previous step, which was served for a short time. If the new
-    /// rate was refused at once, the bucket had lent no tokens to the previous step. The requests
-    /// served there then count for this trial.
-    pub(super) fn first_trial(&mut self, refused: f64, now: Timestamp) {
-        // The first request of a new step left at the old pace.
-        let lent = self.cuts > 1 || self.stage_served > 1;
-        (self.low, self.high) = (0.0, refused);
-        self.enter(Stage::Trial, refused / stride(refused * 0.9).max(1.35), now);
-        if !lent {
-            self.stage_served = STEP_SERVED;
-            self.stage_began = now - Duration::from_secs_f64(f64::from(STEP_SERVED) / self.rate);
-        }
     }
 
     /// Returns the rate of a probe: close to the ceiling at first, then steeply higher. It grows
@@ -205,36 +114,7 @@ impl Learning {
                     self.enter(Stage::Recover, self.rate * 2.0, now);
                 }
             }
-            Stage::Trial => {
-                let width = (self.high / self.low.max(self.passed).max(1e-9) - 1.0).clamp(0.0, 1.0);
-                let widest = if self.ceiling > 0.0 {
-                    ROUGH
-                } else {
-                    ROUGH_FIRST
-                };
-                let tolerance = (width / 4.0).clamp(0.01, widest);
-                if f64::from(served) * tolerance < TRIAL_SERVED || elapsed * tolerance < TRIAL_S {
-                    return;
-                }
-                if self.held_back(now) {
-                    self.cruise(self.low.max(self.rate * 0.6), now);
-                    return;
-                }
-                let since = now.since(self.anchor).as_secs_f64();
-                let sustained = f64::from(
-                    self.ledger
-                        .served()
-                        .saturating_sub(self.anchor_served)
-                        .saturating_sub(1),
-                ) / since;
-                self.low = self.low.max(sustained.min(self.rate));
-                self.passed = self.rate;
-                if self.verifying {
-                    self.verifying = false;
-                    self.probing.changed(now);
-                }
-                self.next_trial(now);
-            }
+            Stage::Trial(bracket) => self.test(bracket, now),
             Stage::Cruise => {
                 if self.probing.due(now, self.has(Mechanism::Budget)) {
                     self.prove(now);
@@ -254,7 +134,7 @@ impl Learning {
 
 /// Returns the factor from one step of the start to the next. It is large while the rate is low,
 /// because little is at stake then.
-fn stride(rate: f64) -> f64 {
+pub(super) fn stride(rate: f64) -> f64 {
     match rate {
         ..4.0 => 2.0,
         ..16.0 => 1.5,

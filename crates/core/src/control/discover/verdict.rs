@@ -10,6 +10,7 @@ use super::canary::Block;
 use super::learning::{Learning, Stage};
 use super::noise::Lone;
 use super::slots::Told;
+use super::trial::Bracket;
 use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
@@ -47,11 +48,6 @@ const NO_LIMIT: f64 = 6.0;
 /// Share of the ceiling that remains after a first refusal in the cruise. The first one may be an
 /// accident, a second one soon after is not.
 const LITTLE_LESS: f64 = 0.98;
-/// Rate of the second trial, as a share of the bracket's upper end. It applies if the first trial
-/// was refused although the start had served requests at its rate.
-const HARDLY_LESS: f64 = 0.95;
-/// Rate of the trial that tests the result of a probe, as a multiple of the ceiling.
-const SECOND_LOOK: f64 = 1.04;
 /// A probe found nothing if its excess is at most the known bank times the first number, plus the
 /// second number in requests.
 const AS_BEFORE: (f64, f64) = (1.15, 0.3);
@@ -68,11 +64,11 @@ fn span(from: Timestamp, to: Timestamp) -> f64 {
 
 /// The bounds of the limit that follow from one block, in requests per second.
 #[derive(Clone, Copy)]
-struct Bracket {
+pub(super) struct Bounds {
     /// A rate that was certainly sustained.
-    low: f64,
+    pub(super) low: f64,
     /// A rate that was probably refused.
-    high: f64,
+    pub(super) high: f64,
 }
 
 impl Learning {
@@ -90,15 +86,15 @@ impl Learning {
         }
         self.cuts = self.cuts.saturating_add(1);
         (0..=block.canaries).for_each(|_| self.probing.pay());
-        let bracket = self.bracket(block, canary, n);
+        let bounds = self.bounds(block, canary, n);
         self.anchor = block.refused.min(canary.sent);
         self.anchor_served = self.ledger.served().saturating_sub(1);
-        self.passed = 0.0;
+        self.forget_passed();
         if self.lies_low(block, now) {
             return;
         }
         if self.has(Mechanism::Noise) && block.canaries == 0 && !block.told {
-            let is_trying = matches!(self.stage, Stage::Probe | Stage::Trial);
+            let is_trying = matches!(self.stage, Stage::Probe | Stage::Trial(_));
             match self.noise.refused(n, block.rate, is_trying, now) {
                 Lone::Limit if block.overloaded => {}
                 Lone::Limit => self.noise.forget_past(),
@@ -141,13 +137,13 @@ impl Learning {
             };
             self.window.maybe_ended(end, n);
         }
-        self.soft_over(block, bracket, now);
+        self.soft_over(block, bounds, now);
         self.last_soft = block.began;
     }
 
     /// Returns the bounds of the limit after a block with `n` requests served before it. A token
     /// flowed in for each of them, and the bucket held less than one token at either end.
-    fn bracket(&self, block: &Block, canary: &Sample<'_>, n: f64) -> Bracket {
+    fn bounds(&self, block: &Block, canary: &Sample<'_>, n: f64) -> Bounds {
         let low = (n - 1.0) / span(self.anchor, block.began);
         // A bucket may overflow while the rate is below the limit. So only the time at the refused
         // rate gives an upper bound. A few requests show only that their rate was refused.
@@ -166,7 +162,7 @@ impl Learning {
             let average = (self.ledger.between(first, block.began) + 1.0) / age;
             block.rate.max(average)
         };
-        Bracket {
+        Bounds {
             low: low.max(n / span(self.anchor, canary.sent)),
             high,
         }
@@ -215,10 +211,10 @@ impl Learning {
     }
 
     /// Reacts to a soft block: a bucket was empty.
-    fn soft_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
+    fn soft_over(&mut self, block: &Block, bounds: Bounds, now: Timestamp) {
         match self.stage {
             Stage::Start => self.first_trial(block.rate, now),
-            Stage::Trial => self.trial_over(block, bracket, now),
+            Stage::Trial(bracket) => self.trial_over(bracket, block, bounds, now),
             Stage::Probe => self.probe_over(block, now),
             Stage::Recover if self.strikes < self.bears() => {
                 // A sliding window still holds the requests that were sent before the block.
@@ -230,29 +226,8 @@ impl Learning {
                 };
                 self.enter(Stage::Recover, rate, now);
             }
-            Stage::Cruise | Stage::Recover => self.cruise_over(block, bracket, now),
+            Stage::Cruise | Stage::Recover => self.cruise_over(block, bounds, now),
         }
-    }
-
-    fn trial_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
-        self.high = self.high.min(bracket.high);
-        if self.verifying && self.high <= self.ceiling * SECOND_LOOK {
-            // The bucket served the excess of the probe. The limit has not changed.
-            self.verifying = false;
-            self.bank = self.bank.max(self.excess);
-            self.probing.found_nothing(now);
-            return self.cruise(self.ceiling, now);
-        }
-        self.verifying = false;
-        self.low = self.low.max(bracket.low).min(self.high * 0.995);
-        if bracket.low < self.low * 0.9 && bracket.high < self.low {
-            self.low = bracket.low;
-        }
-        // A trial that began before the last refusal counts requests that the start served.
-        if self.cuts == 2 && self.stage_began < self.last_soft && block.canaries == 0 {
-            return self.enter(Stage::Trial, self.high * HARDLY_LESS, now);
-        }
-        self.next_trial(now);
     }
 
     fn probe_over(&mut self, block: &Block, now: Timestamp) {
@@ -260,20 +235,19 @@ impl Learning {
         let served = self.ledger.between(self.stage_began, block.began);
         // The refused request counts as one more. Without it, a few slow requests could never
         // exceed the ceiling.
-        self.excess = served + 1.0 - self.ceiling * lasted;
-        if self.excess <= AS_BEFORE.0 * self.bank + AS_BEFORE.1 {
+        let excess = served + 1.0 - self.ceiling * lasted;
+        if excess <= AS_BEFORE.0 * self.bank + AS_BEFORE.1 {
             self.probing.found_nothing(now);
             return self.cruise(self.ceiling, now);
         }
-        (self.low, self.high) = (self.ceiling, block.rate);
-        if !self.has(Mechanism::Verify) {
-            return self.next_trial(now);
+        if self.has(Mechanism::Verify) {
+            self.verify(block.rate, excess, now);
+        } else {
+            self.next_trial(Bracket::new(self.ceiling, block.rate), now);
         }
-        self.verifying = true;
-        self.enter(Stage::Trial, self.ceiling * SECOND_LOOK, now);
     }
 
-    fn cruise_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
+    fn cruise_over(&mut self, block: &Block, bounds: Bounds, now: Timestamp) {
         let since_last = block.began.since(self.last_soft).as_secs_f64();
         if since_last > 40.0 / self.rate + 5.0 {
             self.strikes = 0;
@@ -283,11 +257,9 @@ impl Learning {
             self.cruise(self.ceiling * LITTLE_LESS, now);
             return self.probing.rest(now);
         }
-        self.high = bracket.high;
-        self.low = bracket.low.min(self.high * 0.995).max(0.0);
         self.strikes = 0;
         self.probing.changed(now);
-        self.next_trial(now);
+        self.next_trial(Bracket::of(bounds), now);
     }
 
     /// Learns from a window that was used up before its end.
