@@ -94,8 +94,6 @@ mod limiter;
 mod lock_guard;
 mod locks;
 mod permit;
-#[cfg(feature = "policy")]
-pub mod policy;
 mod recorder;
 #[cfg(feature = "robots")]
 pub mod robots;
@@ -136,6 +134,8 @@ pub use politely_core::host::{
 };
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
+#[cfg(feature = "policy")]
+pub use politely_policy as policy;
 pub use snapshot::{Recovery, Snapshot};
 pub use stats::{Commits, Stats};
 pub use to_outcome::ToOutcome;

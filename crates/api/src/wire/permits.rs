@@ -59,12 +59,13 @@ pub struct Item {
     /// error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The URL to request; the coordinator derives the key from it. Mutually exclusive with `key`.
+    /// The URL to request. The coordinator derives the key from it, unless `key` names the key, and
+    /// finds the rule of its policy by it. Beside `key`, leave the query out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The key itself: `example.com`, `example.com:8080`, `site/example.co.uk`,
-    /// `address/192.0.2.1`, `egress/proxy-1/example.com`, `custom/account-7`. Mutually exclusive
-    /// with `url`.
+    /// `address/192.0.2.1`, `egress/proxy-1/example.com`, `custom/account-7`. An item has a
+    /// `key`, a `url`, or both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Further keys whose limits this request must keep, for example of an account or a site. Only

@@ -90,8 +90,8 @@ fn a_full_disk_is_one_clear_line_and_ends_when_there_is_room() {
         .join("ballast");
     fs::write(&ballast, vec![1; BALLAST]).expect("room for the ballast");
 
-    // The coordinator opens the storage again every second, which needs less room than a page. So the
-    // disk is filled until a call was refused and the coordinator has not opened it again.
+    // The coordinator opens the storage again every second, which needs less room than a page. So
+    // the disk is filled until a call was refused and the storage is not open again.
     let full = "the storage of the frontier failed";
     let mut acknowledged = Vec::new();
     let deadline = Instant::now() + PATIENCE;

@@ -26,6 +26,13 @@ use crate::stats::{Commits, Stats};
 /// A boxed future.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// The HTTP request for which a permit is acquired.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) url: &'a str,
+}
+
 /// The operations of a limiter's backend. The methods of [`Limiter`](crate::Limiter) with the same
 /// names describe them.
 ///
@@ -33,14 +40,14 @@ pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// backend that keeps no key in this process knows no key: the methods that read a key return
 /// nothing.
 pub(crate) trait Operations: Send + Sync {
-    /// Waits until each key allows the request. The policy of a coordinator may count its `method`;
-    /// the other backends get the costs of their policy in `ask`.
+    /// Waits until each key allows the request. The rule of a coordinator's policy may depend on
+    /// `head`; the other backends get the costs of their policy in `ask`.
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
         ask: AcquireRequest,
         arrival: Arrival,
-        method: Option<&'a Method>,
+        head: Option<Head<'a>>,
     ) -> Later<'a, Result<Permit, AcquireError>>;
 
     fn try_acquire(

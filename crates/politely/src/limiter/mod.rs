@@ -21,7 +21,7 @@ use politely_core::key::Key;
 use crate::backend::Backend;
 use crate::backend::local::Local;
 use crate::backend::local::waiters::Arrival;
-use crate::backend::operations::Operations;
+use crate::backend::operations::{Head, Operations};
 use crate::clock::Clock;
 use crate::error::{AcquireError, Keys, Refusal};
 use crate::permit::Permit;
@@ -321,7 +321,7 @@ impl Limiter {
     pub(crate) async fn acquire_ruled(
         &self,
         ruled: &Ruled,
-        method: &Method,
+        head: Head<'_>,
     ) -> Result<Permit, AcquireError> {
         if ruled.ask == AcquireRequest::default()
             && let Some(permit) = self.let_pass(Keys(&ruled.keys))
@@ -331,7 +331,7 @@ impl Limiter {
         let (ask, arrival) = (ruled.ask.clone(), self.arrival());
         let operations = self.operations();
         operations
-            .acquire(&ruled.keys, ask, arrival, Some(method))
+            .acquire(&ruled.keys, ask, arrival, Some(head))
             .await
     }
 

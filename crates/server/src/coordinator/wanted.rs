@@ -145,6 +145,8 @@ impl Coordinator {
                 }
             }
         };
+        // Beside a key, the URL has no query.
+        let page = asked.url.as_deref().filter(|_| asked.key.is_none());
         let rests_until = crawl_delay.map_or(Timestamp::ZERO, |delay| {
             self.rest_after_the_last(&keys[0], delay)
         });
@@ -163,7 +165,7 @@ impl Coordinator {
             },
             ruled,
             share,
-            resource: asked.url.as_deref().map(Resource::of),
+            resource: page.map(Resource::of),
             arrival,
             claim,
             patience,
@@ -216,16 +218,14 @@ impl Coordinator {
 
     /// Returns the keys that an item names, and its URL.
     fn named_keys(&self, asked: &Item) -> Result<NamedKeys, Quick> {
-        let mut named = None;
-        let first = match (&asked.url, &asked.key) {
-            (Some(url), None) => {
-                let url = Url::parse(url).map_err(|why| error("url", &why.to_string()))?;
-                let key = self.0.key.key(&url, None, None);
-                named = Some(url);
+        let url = asked.url.as_deref().map(Url::parse).transpose();
+        let url = url.map_err(|why| error("url", &why.to_string()))?;
+        let first = match (&asked.key, &url) {
+            (Some(key), _) => Key::parse(key).map_err(|why| error("key", &why.to_string()))?,
+            (None, Some(url)) => {
+                let key = self.0.key.key(url, None, None);
                 key.map_err(|why| error("url", &why.to_string()))?
             }
-            (None, Some(key)) => Key::parse(key).map_err(|why| error("key", &why.to_string()))?,
-            (Some(_), Some(_)) => return Err(error("key", "there is a url as well").into()),
             (None, None) => return Err(error("key", "a url or a key must be named").into()),
         };
         check(asked.also.len() <= wire::ALSO_MAX, "also", "at most 8 keys")?;
@@ -233,7 +233,7 @@ impl Coordinator {
         for also in &asked.also {
             keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
         }
-        Ok((keys, named))
+        Ok((keys, url))
     }
 }
 

@@ -13,15 +13,20 @@ use politely_api::wire::{Cost, Item};
 use politely_core::host::{AcquireRequest, CrawlDelay};
 use politely_core::key::Key;
 use tokio::sync::oneshot;
+use url::{Position, Url};
 
 use super::outcome::amounts;
 use super::permit_guard::CoordinatorGuard;
+use crate::backend::operations::Head;
 use crate::backend::prefetch::KeySet;
 use crate::error::AcquireError;
 
 /// The maximum number of acquire requests of one queue in calls at a time. That many can leave
 /// within a round trip, and they are few enough to be repeated.
 const FRONT: usize = 32;
+
+/// The length of the longest URL that is sent, in bytes.
+const URL_MAX: usize = 8_192;
 
 /// The channel to a caller.
 pub(super) type ReplySender = oneshot::Sender<Result<CoordinatorGuard, AcquireError>>;
@@ -46,6 +51,8 @@ pub(super) struct Open {
     ask: AcquireRequest,
     /// The method of the request, unless it is GET or unknown.
     method: Option<Method>,
+    /// The URL of the request without its query, if it is known.
+    url: Option<String>,
     /// The number in its idempotency key. It changes once the coordinator has used up the first
     /// key.
     name: u64,
@@ -76,7 +83,7 @@ impl Lines {
         &mut self,
         keys: KeySet,
         ask: AcquireRequest,
-        method: Option<Method>,
+        head: Option<Head<'_>>,
         receiver: Receiver,
     ) -> u64 {
         let number = self.next;
@@ -86,7 +93,8 @@ impl Lines {
         let open = Open {
             keys,
             ask,
-            method: method.filter(|method| *method != Method::GET),
+            method: (head.map(|head| head.method.clone())).filter(|method| *method != Method::GET),
+            url: head.and_then(|head| without_query(head.url)),
             name: number,
             receiver,
         };
@@ -191,6 +199,14 @@ impl Lines {
     }
 }
 
+/// Returns `url` without its credentials, query and fragment, for the patterns of the coordinator's
+/// policy. Returns `None` if the result is longer than [`URL_MAX`].
+fn without_query(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    let rest = &url[Position::BeforeHost..Position::AfterPath];
+    (rest.len() <= URL_MAX).then(|| format!("{}://{rest}", url.scheme()))
+}
+
 fn cost(ask: &AcquireRequest) -> Cost {
     if ask.units.is_empty() {
         return Cost::Tokens(ask.cost);
@@ -215,6 +231,7 @@ fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> 
             .map(|key| key.as_str().to_owned())
             .collect(),
         method: open.method.as_ref().map(ToString::to_string),
+        url: open.url.clone(),
         cost: cost(&open.ask),
         bytes: open.ask.bytes,
         max_wait_ms: (ahead > 0).then_some(ahead),

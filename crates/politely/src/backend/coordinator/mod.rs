@@ -29,9 +29,10 @@
 //!   process knows no key: `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
-//! - Requests of the tower layer and the reqwest middleware state their methods. All requests state
-//!   the labels of [`CoordinatorBuilder::labels`]. So the costs and keys of the coordinator's
-//!   policy apply, but for its patterns with a path.
+//! - Requests of the tower layer and the reqwest middleware state their methods, and their URLs
+//!   without credentials, query and fragment. All requests state the labels of
+//!   [`CoordinatorBuilder::labels`]. So the coordinator's policy applies. For requests that have
+//!   only keys, its patterns with a path do not.
 //! - An arrival ([`Limiter::arrival`]) has no effect, since the coordinator keeps the queues. One
 //!   call grants one departure.
 //! - A Crawl-delay ([`Limiter::crawl_delay`]) is sent with every acquire request for its key, in
@@ -80,7 +81,6 @@ mod tests;
 
 use std::sync::Arc;
 
-use http::Method;
 use parking_lot::Mutex;
 use politely_api::wire::KeyPatch;
 use politely_core::Timestamp;
@@ -88,6 +88,7 @@ use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
+use crate::backend::operations::Head;
 use crate::clock::Clock;
 use crate::error::AcquireError;
 use crate::permit::Permit;
@@ -122,7 +123,7 @@ impl Coordinator {
         &self,
         keys: &[Key],
         ask: AcquireRequest,
-        method: Option<&Method>,
+        head: Option<Head<'_>>,
     ) -> Result<Permit, AcquireError> {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
@@ -133,7 +134,7 @@ impl Coordinator {
             self.0
                 .session
                 .lock()
-                .acquire(keys, ask.clone(), method.cloned(), answer)?;
+                .acquire(keys, ask.clone(), head, answer)?;
             self.0.wake.notify_one();
             let guard = comes.await.unwrap_or(Err(AcquireError::Closed))?;
             let early = guard.start().since(self.now());

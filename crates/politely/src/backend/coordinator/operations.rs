@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, RATE_MAX, RATE_MIN};
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
@@ -17,7 +16,7 @@ use super::Coordinator;
 use super::permit_guard::CoordinatorGuard;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Arrival;
-use crate::backend::operations::{Later, Operations};
+use crate::backend::operations::{Head, Later, Operations};
 use crate::backend::prefetch;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
@@ -41,9 +40,9 @@ impl Operations for Coordinator {
         keys: &'a [Key],
         ask: AcquireRequest,
         _arrival: Arrival,
-        method: Option<&'a Method>,
+        head: Option<Head<'a>>,
     ) -> Later<'a, Result<Permit, AcquireError>> {
-        Box::pin(self.acquire_and_wait(keys, ask, method))
+        Box::pin(self.acquire_and_wait(keys, ask, head))
     }
 
     fn try_acquire(

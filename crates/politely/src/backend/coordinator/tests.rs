@@ -32,8 +32,8 @@ struct Inner {
     cancelled: Mutex<Vec<(String, bool)>>,
     /// For each report, the attempt, the number of refusals, and the method if it was sent.
     attempts: Mutex<Vec<(u16, u16, Option<String>)>>,
-    /// The method of each acquire request, if it was sent.
-    methods: Mutex<Vec<Option<String>>>,
+    /// The method and the URL of each acquire request, if they were sent.
+    heads: Mutex<Vec<(Option<String>, Option<String>)>>,
 }
 
 impl Transport for Generous {
@@ -75,8 +75,9 @@ impl Generous {
                         ..ToldAnswer::default()
                     });
                 }
-                let methods = call.acquire.iter().map(|item| item.method.clone());
-                inner.methods.lock().extend(methods);
+                let heads =
+                    (call.acquire.iter()).map(|item| (item.method.clone(), item.url.clone()));
+                inner.heads.lock().extend(heads);
                 for item in 0..call.acquire.len() as u32 {
                     let number = inner.granted.fetch_add(1, Ordering::Relaxed);
                     said.acquire.push(Answer::Granted(Grant {
@@ -277,7 +278,9 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
     });
     let layer = crate::http::layer::PoliteLayer::new(limiter.clone());
     let ask = |method: &str| {
-        let request = Request::builder().method(method).uri("http://example.com/");
+        let request = Request::builder()
+            .method(method)
+            .uri("http://example.com/a?b=c");
         let request = request.body(String::new()).unwrap();
         layer.layer(failing.clone()).oneshot(request)
     };
@@ -298,9 +301,11 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
             (1, 0, post.clone())
         ]
     );
-    // The policy may count a method.
-    let methods = coordinator.0.methods.lock().clone();
-    assert_eq!(methods, [None, None, None, post]);
+    // The rule of the policy may depend on the method and the path.
+    let url = Some("http://example.com/a".to_owned());
+    let get = (None, url.clone());
+    let heads = coordinator.0.heads.lock().clone();
+    assert_eq!(heads, [get.clone(), get.clone(), get, (post, url)]);
 }
 
 /// A caller must not believe that a change took effect which the coordinator has to make.

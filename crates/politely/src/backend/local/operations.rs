@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::Method;
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
@@ -19,7 +18,7 @@ use super::Local;
 use super::part::Part;
 use super::registry::{Entry, Full};
 use super::waiters::{Arrival, Waiters};
-use crate::backend::operations::{Later, Operations};
+use crate::backend::operations::{Head, Later, Operations};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
@@ -33,7 +32,7 @@ impl Operations for Local {
         keys: &'a [Key],
         ask: AcquireRequest,
         arrival: Arrival,
-        _method: Option<&'a Method>,
+        _head: Option<Head<'a>>,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
             if keys.is_empty() {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
@@ -20,7 +19,7 @@ use super::permit_guard::StoreGuard;
 use super::prefetch::StorePrefetches;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Arrival;
-use crate::backend::operations::{Later, Operations, first_that_never_fits};
+use crate::backend::operations::{Head, Later, Operations, first_that_never_fits};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
@@ -40,7 +39,7 @@ impl Operations for Store {
         keys: &'a [Key],
         ask: AcquireRequest,
         arrival: Arrival,
-        _method: Option<&'a Method>,
+        _head: Option<Head<'a>>,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
             if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {

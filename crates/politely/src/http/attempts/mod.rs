@@ -80,7 +80,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
 
-use crate::backend::operations::Later;
+use crate::backend::operations::{Head, Later};
 use crate::budgets::Budgets;
 use crate::clock::wall_clock;
 use crate::error::AcquireError;
@@ -226,11 +226,12 @@ impl Attempts {
         loop {
             let copy = self.copy_of::<X>(&request, &ruled);
             let asked = self.limiter.now();
-            let mut permit = self
-                .limiter
-                .acquire_ruled(&ruled, &attempt.method)
-                .await
-                .map_err(NotSent::from)?;
+            let head = Head {
+                method: &attempt.method,
+                url: url.as_str(),
+            };
+            let permit = self.limiter.acquire_ruled(&ruled, head).await;
+            let mut permit = permit.map_err(NotSent::from)?;
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
             let span = tracing::debug_span!(

@@ -254,6 +254,36 @@ async fn the_account_keeps_its_limits_and_waiting_items_outlive_their_policy() {
         .granted();
 }
 
+/// A client that names the key itself, as the Rust library does.
+#[tokio::test(start_paused = true)]
+async fn a_url_beside_a_key_finds_the_rule_of_its_path() {
+    let rules = "[[rule]]\nmatch = [\"a.example/search\"]\naccount = \"search\"\n\
+                 limits = [\"1/h\"]\n";
+    let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), rules);
+    let worker = coordinator.worker("w");
+    let asked = |path: &str, key: &str| Item {
+        key: Some(key.to_owned()),
+        ..of_url(&format!("https://a.example{path}"), "")
+    };
+    for (path, key, refused) in [
+        ("/search", "a.example", None),
+        ("/other", "a.example", None),
+        ("/search", "site/a.example", Some("budget")),
+    ] {
+        let answer = coordinator.one(&worker, asked(path, key), AT_ONCE).await;
+        match refused {
+            None => assert_eq!(answer.granted().key, key),
+            Some(reason) => assert_eq!(answer.wait().1, reason),
+        }
+    }
+    let Answer::Error { error, .. } =
+        (coordinator.one(&worker, asked("/", "no key"), AT_ONCE)).await
+    else {
+        panic!("the key is read although the URL has one")
+    };
+    assert_eq!(error.field, "key");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_post_is_sent_again_only_if_its_rule_says_so() {
     let rules = "[[rule]]\nmatch = [\"a.example\"]\nresend = [\"POST\"]\n";

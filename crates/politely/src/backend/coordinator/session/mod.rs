@@ -21,7 +21,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use http::Method;
 use politely_api::wire::{KeyPatch, Told};
 use politely_core::host::{AcquireRequest, CrawlDelay, Directions};
 use politely_core::key::Key;
@@ -34,6 +33,7 @@ use super::call::{Kind, Sent};
 use super::delays::Delays;
 use super::lines::{Lines, Receiver, ReplySender};
 use super::permit_guard::{Granted, Lease};
+use crate::backend::operations::Head;
 use crate::backend::prefetch::{AGAIN, Found, KeySet, Prefetches};
 use crate::error::{AcquireError, RefusalReason};
 use crate::permit::Judged;
@@ -167,12 +167,13 @@ impl Session {
         self
     }
 
-    /// Adds a caller to the queue of `keys`. The coordinator's policy may count `method`.
+    /// Adds a caller to the queue of `keys`. The rule of the coordinator's policy may depend on
+    /// `head`.
     pub(super) fn acquire(
         &mut self,
         keys: &[Key],
         ask: AcquireRequest,
-        method: Option<Method>,
+        head: Option<Head<'_>>,
         sender: ReplySender,
     ) -> Result<(), AcquireError> {
         if self.closed {
@@ -182,7 +183,7 @@ impl Session {
             return Err(AcquireError::QueueFull(keys[0].clone()));
         }
         self.lines
-            .join(KeySet::from(keys), ask, method, Receiver::Caller(sender));
+            .join(KeySet::from(keys), ask, head, Receiver::Caller(sender));
         Ok(())
     }
 

@@ -8,6 +8,14 @@
 //! ```
 //!
 //! The most specific rule wins. Two rules with the same pattern are an error that names both lines.
+//!
+//! - [`RuleBook`] reads the file and finds the [`Rule`] of a URL or of a key.
+//! - A [`Rule`] has limits, [costs](RuleCosts), [keys that it adds](RuleKey), [shares](Weights) and
+//!   [meanings of answers](AnswerRule).
+//! - [`differences`] compares two books.
+//!
+//! Nothing here counts or waits. To send requests under a policy, see `Builder::policy` of the
+//! crate `politely`. The reference of the file is `docs/reference/policy.md`.
 
 mod answer;
 mod cost;
@@ -219,7 +227,7 @@ impl RuleBook {
     /// Fills the labels of this process into the names of keys.
     ///
     /// ```
-    /// use politely::policy::RuleBook;
+    /// use politely_policy::RuleBook;
     ///
     /// let rules = "[[rule]]\nmatch = [\"*\"]\naccount = \"{token_name}\"\nlimits = [\"9/s\"]";
     /// let rules: RuleBook = rules.parse()?;
