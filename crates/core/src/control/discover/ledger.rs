@@ -2,11 +2,13 @@
 //!
 //! The history is a list of points (time, number served so far). When it is full, it drops the
 //! point whose neighbours are closest together in relation to the point's age. Between two points,
-//! requests are assumed to be evenly spaced.
+//! requests are assumed to be evenly spaced. A point takes eight bytes, because it holds the time
+//! since the point before it.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::Timestamp;
 
@@ -16,40 +18,93 @@ const POINTS: usize = 48;
 const ROOM: usize = 16;
 
 /// The number of requests served up to a time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     at: Timestamp,
     served: u32,
 }
 
+/// A point as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Step {
+    /// Time since the step before; zero in the first step.
+    gap: Gap,
+    served: u32,
+}
+
+/// A time between two points: in microseconds, or with the highest bit set in units of 1,024
+/// microseconds. So it is exact up to 35 minutes, and 25 days at most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Gap(u32);
+
+impl Gap {
+    const COARSE: u32 = 1 << 31;
+
+    fn of(micros: u64) -> Self {
+        match u32::try_from(micros) {
+            Ok(micros) if micros < Self::COARSE => Self(micros),
+            _ => Self((micros >> 10).min(u64::from(Self::COARSE - 1)) as u32 | Self::COARSE),
+        }
+    }
+
+    const fn micros(self) -> u64 {
+        if self.0 < Self::COARSE {
+            self.0 as u64
+        } else {
+            ((self.0 - Self::COARSE) as u64) << 10
+        }
+    }
+}
+
 /// The number of served requests over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Ledger {
-    points: Vec<Point>,
+    steps: Vec<Step>,
+    /// The time of the last step.
+    last: Timestamp,
     served: u32,
 }
 
 impl Ledger {
     pub(super) fn rebase(&mut self, back: Duration) {
-        for point in &mut self.points {
+        let mut points = self.points();
+        for point in &mut points {
             point.at = point.at - back;
         }
         // Times before the epoch become the epoch. Points with the same time become one.
-        self.points.dedup_by(|next, kept| {
+        points.dedup_by(|next, kept| {
             let same = next.at == kept.at;
             if same {
                 kept.served = next.served;
             }
             same
         });
+        self.steps.clear();
+        self.last = Timestamp::ZERO;
+        for Point { at, served } in points {
+            self.push(at, served);
+        }
     }
 
     pub(super) fn plausible(&self) -> bool {
-        let ascends = |pair: &[Point]| pair[0].at < pair[1].at && pair[0].served < pair[1].served;
-        self.points.len() <= POINTS
-            && self.points.windows(2).all(ascends)
-            && self.points.last().map_or(0, |point| point.served) == self.served
+        let ascends = |pair: &[Step]| pair[1].gap.0 > 0 && pair[0].served < pair[1].served;
+        self.steps.len() <= POINTS
+            && self.steps.windows(2).all(ascends)
+            && self.steps.last().map_or(0, |step| step.served) == self.served
             && self.served < u32::MAX
+    }
+
+    /// Returns the points, oldest first.
+    fn points(&self) -> SmallVec<[Point; POINTS]> {
+        let mut at = self.last;
+        let mut points: SmallVec<[Point; POINTS]> = SmallVec::new();
+        for step in self.steps.iter().rev() {
+            let served = step.served;
+            points.push(Point { at, served });
+            at = at - Duration::from_micros(step.gap.micros());
+        }
+        points.reverse();
+        points
     }
 
     /// Records a served request that was sent at `at`.
@@ -61,25 +116,36 @@ impl Ledger {
         }
         self.served += 1;
         let served = self.served;
-        match self.points.as_mut_slice() {
-            [.., last] if at <= last.at => last.served = served,
-            [.., before, last] if last.at.micros_since(before.at) < 50_000 => {
-                *last = Point { at, served };
+        match self.steps.as_mut_slice() {
+            [.., last] if at <= self.last => last.served = served,
+            [_, .., last] if last.gap.micros() < 50_000 => {
+                let gap = Gap::of(last.gap.micros() + at.micros_since(self.last));
+                (*last, self.last) = (Step { gap, served }, at);
             }
             _ => {
-                if self.points.len() >= POINTS {
+                if self.steps.len() >= POINTS {
                     self.thin(at);
-                } else if self.points.len() == self.points.capacity() {
-                    self.points.reserve_exact(ROOM);
+                } else if self.steps.len() == self.steps.capacity() {
+                    self.steps.reserve_exact(ROOM);
                 }
-                self.points.push(Point { at, served });
+                self.push(at, served);
             }
         }
     }
 
+    fn push(&mut self, at: Timestamp, served: u32) {
+        let gap = if self.steps.is_empty() {
+            Gap(0)
+        } else {
+            Gap::of(at.micros_since(self.last))
+        };
+        self.steps.push(Step { gap, served });
+        self.last = at;
+    }
+
     /// Returns when the last request was sent.
     pub(super) fn last(&self) -> Option<Timestamp> {
-        self.points.last().map(|point| point.at)
+        (!self.steps.is_empty()).then_some(self.last)
     }
 
     /// Returns the number of all served requests.
@@ -89,11 +155,12 @@ impl Ledger {
 
     /// Returns how many requests were sent up to `at`.
     fn until(&self, at: Timestamp) -> f64 {
-        let after = self.points.partition_point(|point| point.at <= at);
-        let Some(next) = self.points.get(after) else {
+        let points = self.points();
+        let after = points.partition_point(|point| point.at <= at);
+        let Some(next) = points.get(after) else {
             return f64::from(self.served);
         };
-        let Some(last) = after.checked_sub(1).map(|i| self.points[i]) else {
+        let Some(last) = after.checked_sub(1).map(|i| points[i]) else {
             return 0.0;
         };
         let share = at.micros_since(last.at) as f64 / next.at.micros_since(last.at) as f64;
@@ -109,11 +176,10 @@ impl Ledger {
     /// Returns approximately when the first of the last `count` requests was sent.
     pub(super) fn since_last(&self, count: f64) -> Option<Timestamp> {
         let before = f64::from(self.served) - count;
-        let next = self
-            .points
-            .partition_point(|point| f64::from(point.served) <= before);
-        let next_point = self.points.get(next)?;
-        let Some(last) = next.checked_sub(1).map(|i| self.points[i]) else {
+        let points = self.points();
+        let next = points.partition_point(|point| f64::from(point.served) <= before);
+        let next_point = points.get(next)?;
+        let Some(last) = next.checked_sub(1).map(|i| points[i]) else {
             return self.first();
         };
         let share =
@@ -124,18 +190,22 @@ impl Ledger {
 
     /// Returns when the first request was sent.
     pub(super) fn first(&self) -> Option<Timestamp> {
-        self.points.first().map(|point| point.at)
+        self.points().first().map(|point| point.at)
     }
 
     /// Drops the point with the least information: its neighbours are closest together in relation
     /// to its age.
     fn thin(&mut self, now: Timestamp) {
+        let points = self.points();
         let said = |i: usize| {
-            let gap = self.points[i + 1].at.micros_since(self.points[i - 1].at) as f64;
-            gap / (now.micros_since(self.points[i].at) as f64 + 1e6)
+            let gap = points[i + 1].at.micros_since(points[i - 1].at) as f64;
+            gap / (now.micros_since(points[i].at) as f64 + 1e6)
         };
-        let least = (1..self.points.len() - 1).min_by(|&a, &b| said(a).total_cmp(&said(b)));
-        self.points.remove(least.unwrap_or(0));
+        let least = (1..points.len() - 1).min_by(|&a, &b| said(a).total_cmp(&said(b)));
+        let dropped = self.steps.remove(least.unwrap_or(0));
+        if let Some(next) = least.and_then(|at| self.steps.get_mut(at)) {
+            next.gap = Gap::of(next.gap.micros() + dropped.gap.micros());
+        }
     }
 }
 
@@ -206,14 +276,31 @@ mod tests {
     #[test]
     fn a_count_that_is_full_begins_anew() {
         let served = u32::MAX - 1;
-        let points = vec![Point {
-            at: at(1.0),
+        let steps = vec![Step {
+            gap: Gap(0),
             served,
         }];
-        let mut ledger = Ledger { points, served };
+        let last = at(1.0);
+        let mut ledger = Ledger {
+            steps,
+            last,
+            served,
+        };
         ledger.serve(at(2.0));
         assert!(ledger.plausible(), "{ledger:?}");
         assert_eq!((ledger.served(), ledger.first()), (1, Some(at(2.0))));
+    }
+
+    #[test]
+    fn a_gap_is_exact_up_to_half_an_hour_and_within_a_millisecond_up_to_weeks() {
+        for micros in [0, 1, 49_999, 1_800_000_000, u64::from(u32::MAX / 2)] {
+            assert_eq!(Gap::of(micros).micros(), micros);
+        }
+        for micros in [2_147_483_648, 86_400_000_000, 2_000_000_000_000] {
+            let off = micros - Gap::of(micros).micros();
+            assert!(off < 1_024, "{micros}: {off}");
+        }
+        assert!(Gap::of(u64::MAX).micros() > 25 * 86_400_000_000);
     }
 
     proptest! {
