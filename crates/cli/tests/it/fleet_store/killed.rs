@@ -59,7 +59,8 @@ fn kill_processes(url: &str, mut kill_server: impl FnMut(u64) -> bool) {
 
     let mut chance = Rng::new(1);
     let (mut killed, mut servers) = (0, 0);
-    for kill in 0..kills {
+    while killed + servers < kills {
+        let kill = killed + servers;
         crew.until_arrivals(kill * crew.pages() * 8 / (kills * 10));
         if kill_server(kill) {
             servers += 1;
