@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Measures what watches a fleet: the lag of listeners, and the size of the audit.
 
-    benches/watching.py listener [SECONDS]   holds of 2,000 keys a second at one coordinator, and a
-                                             reader of events at another one on the same Redis
-    benches/watching.py audit [KEYS]         an hour of all these hosts, each fetched by one of two
-                                             workers, on disk; 30 days are 720 such hours
+    benches/watching.py listener [SECONDS]    holds of 2,000 keys a second at one coordinator, and a
+                                              reader of events at another one on the same Redis
+    benches/watching.py zookeeper [SECONDS]   the same on three ZooKeeper servers
+    benches/watching.py audit [KEYS]          an hour of all these hosts, each fetched by one of two
+                                              workers, on disk; 30 days are 720 such hours
 
-It needs target/release/politely and redis-server.
+It needs target/release/politely, and redis-server or Debian's zookeeper.
 """
 
 import http.client
@@ -28,6 +29,9 @@ EVENTS_PER_S = 2_000
 BATCH = 20
 ITEMS_MAX = 1_000
 REDIS_PORT = 7392
+# Each server has three ports from here on: for clients, for its peers, and for elections.
+ENSEMBLE_PORT = 7393
+JAR = "/usr/share/java/zookeeper.jar"
 HOURS = 30 * 24
 # Statuses and their weights.
 STATUSES = ((200, 404, 429, 503), (90, 4, 3, 3))
@@ -74,14 +78,39 @@ def read_events(connection, came):
             came.setdefault(json.loads(line[5:])["key"], time.monotonic())
 
 
-def listener(seconds):
+def redis(folder):
+    """Starts a redis-server, and returns its URL and its process."""
+    command = ["redis-server", "--port", str(REDIS_PORT), "--save", "", "--dir", folder]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    time.sleep(0.5)
+    return f"redis://127.0.0.1:{REDIS_PORT}", [server]
+
+
+def ensemble(folder):
+    """Starts three ZooKeeper servers, and returns their URL and their processes."""
+    ports = [range(first, first + 3) for first in range(ENSEMBLE_PORT, ENSEMBLE_PORT + 9, 3)]
+    peers = [f"server.{i}=127.0.0.1:{p[1]}:{p[2]}" for i, p in enumerate(ports, 1)]
+    servers = []
+    for number, (client, _, _) in enumerate(ports, 1):
+        data = Path(folder, str(number))
+        data.mkdir()
+        (data / "myid").write_text(str(number))
+        lines = ["tickTime=500", "initLimit=40", "syncLimit=10", f"dataDir={data}",
+                 f"clientPort={client}", "admin.enableServer=false", *peers]
+        (data / "zoo.cfg").write_text("\n".join(lines))
+        command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+                   "-Dzookeeper.forceSync=no", "-cp", JAR,
+                   "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(data / "zoo.cfg")]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        servers.append(subprocess.Popen(command, **quiet))
+    time.sleep(10)  # the servers elect a leader
+    return "zookeeper://" + ",".join(f"127.0.0.1:{client}" for client, _, _ in ports), servers
+
+
+def listener(engine, seconds):
     with tempfile.TemporaryDirectory() as folder:
-        redis = subprocess.Popen(
-            ["redis-server", "--port", str(REDIS_PORT), "--save", "", "--dir", folder],
-            stdout=subprocess.DEVNULL,
-        )
-        time.sleep(0.5)
-        store = ("--store", f"redis://127.0.0.1:{REDIS_PORT}")
+        url, servers = engine(folder)
+        store = ("--store", url)
         (one, to_one), (other, to_other) = start(*store), start(*store)
         time.sleep(5)  # in a new epoch, no permits are granted for a short time
         came, sent = {}, {}
@@ -104,10 +133,12 @@ def listener(seconds):
         time.sleep(2)
         end(one)
         end(other)
-        redis.terminate()
+        for server in servers:
+            server.terminate()
+            server.wait()
     lags = sorted(came[key] - at for key, at in sent.items() if key in came)
     p50, p99 = (lags[len(lags) * share // 100] * 1000 for share in (50, 99))
-    print(f"listener: {len(sent) / took:.0f} events/s, {len(sent) - len(lags)} lost, "
+    print(f"{engine.__name__}: {len(sent) / took:.0f} events/s, {len(sent) - len(lags)} lost, "
           f"lag from the report to another coordinator's reader p50 {p50:.1f} ms, p99 {p99:.1f} ms")
 
 
@@ -143,7 +174,9 @@ if __name__ == "__main__":
     number = int(sys.argv[2]) if len(sys.argv) > 2 else None
     match sys.argv[1:2]:
         case ["listener"]:
-            listener(number or 10)
+            listener(redis, number or 10)
+        case ["zookeeper"]:
+            listener(ensemble, number or 10)
         case ["audit"]:
             audit(number or 100_000)
         case _:

@@ -63,8 +63,9 @@ impl ZooKeeper {
         }
     }
 
-    /// Reads a cell and remembers the version of its znode.
-    async fn get(&self, client: &Client, cell: &Arc<str>) -> Result<Value> {
+    /// Reads a cell, at least as recent as the answers of the session so far, and remembers the
+    /// version of its znode.
+    pub(crate) async fn get(&self, client: &Client, cell: &Arc<str>) -> Result<Value> {
         let path = self.path(cell);
         match client.get_data(&path).await {
             Ok((data, stat)) => {
@@ -97,7 +98,7 @@ impl ZooKeeper {
             Some(expected) => {
                 let (mut known, mut found) = (self.recall(cell, expected), None);
                 if known.is_none() {
-                    found = self.read_cell(client, cell).await?;
+                    found = self.read_all(client, &[Arc::clone(cell)]).await.remove(0)?;
                     known = self.recall(cell, expected);
                 }
                 let Some(znode) = known else {
@@ -113,8 +114,9 @@ impl ZooKeeper {
             }
             // Without its parent, a cell cannot be created.
             Err(why @ Error::NoNode) if write.expected.is_none() => Err(self.refused(&path, &why)),
+            // The session orders the read after the refusal, so it finds at least that version.
             Err(Error::NodeExists | Error::BadVersion | Error::NoNode) => {
-                self.read_cell(client, cell).await.map(Written::Conflict)
+                self.get(client, cell).await.map(Written::Conflict)
             }
             Err(why) => Err(self.refused(&path, &why)),
         }
@@ -133,11 +135,6 @@ impl ZooKeeper {
         both.add_create(path, data, &self.place.persistent())?;
         both.commit().await?;
         Ok(0)
-    }
-
-    pub(crate) async fn read_cell(&self, client: &Client, cell: &Arc<str>) -> Result<Value> {
-        let mut found = self.read_all(client, std::slice::from_ref(cell)).await;
-        found.remove(0)
     }
 
     /// Remembers the version of a cell's znode with this value.

@@ -17,8 +17,8 @@
 //! In the name of a cell, `%`, `/`, control characters and non-ASCII bytes are percent-encoded.
 //!
 //! A change is one `setData` with the znode's version, or one `create`. The adapter remembers the
-//! znode's version of a cell for [`REMEMBER`]; without it, a change costs a read more. Each read
-//! follows a `sync`, because a follower may lag behind the leader.
+//! znode's version of a cell for [`REMEMBER`]; without it, a change costs a read more. A read
+//! follows a `sync`, because a follower may lag behind the leader, or the answer to a write.
 //!
 //! The engine's time is the modification time of the member's znode, which every heartbeat writes.
 //! The leader sets it. The ensemble loses no acknowledged write, so its run changes only if the
@@ -128,7 +128,7 @@ impl Engine for ZooKeeper {
             let client = self.client().await?;
             let time_ms = self.touch_member(&client).await?;
             // The session orders these reads after the write, so they are at least as recent.
-            let (run, epoch) = join(self.run(&client), self.read_cell(&client, &epoch)).await;
+            let (run, epoch) = join(self.run(&client), self.get(&client, &epoch)).await;
             Ok(Heartbeat {
                 time: Timestamp::from_micros(time_ms.saturating_mul(1000)),
                 run: run?,

@@ -69,9 +69,8 @@ impl ZooKeeper {
     /// Returns the id of the ensemble's data.
     pub(crate) async fn run(&self, client: &Client) -> Result<u64> {
         let path = self.place.path("run");
-        let stat = client.check_stat(&path).await;
-        let stat = stat.and_then(|stat| stat.ok_or(Error::NoNode));
-        let stat = stat.map_err(|why| self.refused(&path, &why))?;
+        let found = client.get_data(&path).await;
+        let (_, stat) = found.map_err(|why| self.refused(&path, &why))?;
         // Two ensembles may give the same transaction id, but hardly in the same millisecond.
         Ok((stat.ctime as u64).rotate_left(20) ^ stat.czxid as u64)
     }
@@ -109,10 +108,9 @@ impl Place {
     }
 
     fn acls(&self) -> Acls<'static> {
-        if self.login.is_some() {
-            Acls::creator_all()
-        } else {
-            Acls::anyone_all()
+        match self.login {
+            Some(_) => Acls::creator_all(),
+            None => Acls::anyone_all(),
         }
     }
 

@@ -24,7 +24,7 @@ use self::ring::{Batch, Ring};
 use crate::coordinator::Coordinator;
 use crate::usage::HourLines;
 
-/// Events gather for this long before they are appended.
+/// The time from one append to the next, in which events gather.
 const GATHER: Duration = Duration::from_millis(10);
 /// The interval at which the log is read in case a notice was lost.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -111,6 +111,14 @@ impl Outbox {
         }
         drop(waiting);
         self.wake.notify_one();
+    }
+
+    /// Waits until there is something to append, and until `from`. Cancel safe.
+    async fn filled(&self, from: Instant) {
+        while self.is_empty() {
+            self.wake.notified().await;
+        }
+        tokio::time::sleep_until(from).await;
     }
 
     /// Waits until everything is in the log.
@@ -204,12 +212,13 @@ impl Coordinator {
         self.watch().events().join_here();
         let mut on_batch = |batch: Batch| self.apply_batch(&batch);
         let mut counted = Instant::now();
+        let mut append_from = Instant::now();
         let mut is_subscribed = false;
         loop {
             if !is_subscribed {
                 is_subscribed = engine.watch(ring.cells(), Vec::new()).await.is_ok();
             }
-            let heard = tokio::select! {
+            let done = tokio::select! {
                 notice = notices.recv() => match notice {
                     Some(Notice::Written { cell, value }) => {
                         ring.handle_notice(&cell, value, &mut on_batch).await
@@ -223,9 +232,9 @@ impl Coordinator {
                     }
                     None => return,
                 },
-                () = outbox.wake.notified() => {
-                    tokio::time::sleep(GATHER).await;
-                    Ok(())
+                () = outbox.filled(append_from) => {
+                    append_from = Instant::now() + GATHER;
+                    self.send_next(outbox, &mut ring, &mut on_batch).await
                 }
                 () = tokio::time::sleep(READ_EVERY) => ring.catch_up(&mut on_batch).await,
             };
@@ -233,11 +242,7 @@ impl Coordinator {
                 counted = Instant::now();
                 outbox.put_counts(self.usage_counts().take_unsent(self.now()));
             }
-            let sent = match heard {
-                Ok(()) => self.send_next(outbox, &mut ring, &mut on_batch).await,
-                Err(why) => Err(why),
-            };
-            if sent.is_err() {
+            if done.is_err() {
                 // The coordinator reports elsewhere that the engine is away.
                 tokio::time::sleep(AGAIN).await;
             }
@@ -257,9 +262,6 @@ impl Coordinator {
         let (events, content) = draft.encode();
         ring.append(events, &content, on_batch).await?;
         outbox.remove(&draft);
-        if !outbox.is_empty() {
-            outbox.wake.notify_one();
-        }
         Ok(())
     }
 

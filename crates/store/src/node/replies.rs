@@ -146,13 +146,16 @@ impl Node {
             return;
         }
         self.context.counts.granted += u64::from(grant.slots);
+        // A permit that is confirmed late is valid for less. Otherwise its request could leave a
+        // whole interval after its start, and the way to the host would come on top (P1).
+        let valid_until = (start.max(local) + grace).min(start + grace * 3 / 2);
         // A late start does not extend the lease.
         let late = local.since(start);
         let granted = Grant {
             lease: grant.lease,
             slots: grant.slots,
             start: start.max(local),
-            valid_until: start.max(local) + grace,
+            valid_until,
             rate: grant.rate,
             lasts: safe_length(self.context.config.lease).saturating_sub(late),
             unused: grant.unused,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely_core::gate::LeaseId;
+use politely_core::gate::{LeaseId, grace};
 use politely_core::host::{AcquireRequest, HORIZON, Wait};
 
 use super::dice::{MS, Micros, SECOND};
@@ -198,13 +198,16 @@ impl World {
         );
         self.books.granted += u64::from(granted.slots);
         let local = self.local(who);
-        let grace = granted.valid_until.since(granted.start);
+        // A grant that was confirmed late is valid for less. With both it may be used for one and a
+        // half graces after its start.
+        let most = grace(Duration::from_secs_f64(granted.rate.recip())) * 3 / 2;
+        let late = most.saturating_sub(granted.valid_until.since(granted.start));
         let part = Part {
             key,
             lease: Arc::new(HeldLease::new(granted.lease, granted.start + granted.lasts)),
             start: granted.start,
             late: if granted.start == local {
-                grace
+                late
             } else {
                 Duration::ZERO
             },

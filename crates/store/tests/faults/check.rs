@@ -119,9 +119,9 @@ impl Books {
         let losses = self.losses.iter().filter(|loss| loss.key == key);
         let within = losses.filter(|loss| {
             let at = loss.at as f64 / 1e6;
-            // Requests granted before are sent until a horizon and at most two graces of 0.5 s
-            // later.
-            at <= until && at + horizon + 1.0 >= from
+            // Requests granted before are sent until a horizon and at most one and a half graces of
+            // 0.5 s later.
+            at <= until && at + horizon + 0.75 >= from
         });
         let again = within.filter(|loss| loss_of(plan, loss.at) == Kind::Some);
         again

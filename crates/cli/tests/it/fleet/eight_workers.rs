@@ -57,16 +57,24 @@ fn eight_workers_are_as_good_as_one_process() {
     eight_workers(None);
 }
 
-/// The same with two coordinators that share a `ZooKeeper` ensemble.
-///
-/// The permits that no worker uses are counted too, since they would waste the limits.
 #[cfg(feature = "faults")]
 #[test]
-fn eight_workers_of_two_coordinators_are_as_good_as_one_process() {
+fn eight_workers_of_two_coordinators_on_redis() {
+    let redis = politely_testkit::redis::RedisServer::start("");
+    eight_workers(Some(&redis.url()));
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn eight_workers_of_two_coordinators_on_zookeeper() {
     let ensemble = politely_testkit::zookeeper::Ensemble::start();
     eight_workers(Some(&ensemble.url("/politely")));
 }
 
+/// Runs the workers with one coordinator, or with two that share the engine at the URL `store`.
+///
+/// The permits that no worker uses of two coordinators are counted too, since they would waste the
+/// limits.
 fn eight_workers(store: Option<&str>) {
     let mut town = Town::full();
     for host in &mut town.hosts {

@@ -1,4 +1,5 @@
-//! F1 and F3: processes are killed at any point, and others are started in their place.
+//! F1 and F3: processes are killed at any point, and others are started in their place. The
+//! servers of a `ZooKeeper` ensemble are killed among them.
 
 use std::env;
 
@@ -7,9 +8,12 @@ use politely::core::Rng;
 use super::crew::{Crew, fixed, same};
 use crate::fleet::{open_hosts, verdict::Numbers};
 use politely_testkit::redis::RedisServer;
+use politely_testkit::zookeeper::Ensemble;
 
 /// Number of kills, unless `POLITELY_TEST_KILLS` sets another one for a long run.
 const KILLS: u64 = 40;
+/// Each kill of this number kills a server of the ensemble instead of a process.
+const SERVER_EVERY: u64 = 5;
 const HOSTS: u64 = 16;
 const PROCESSES: usize = 4;
 const NUMBERS: Numbers = Numbers {
@@ -21,11 +25,31 @@ const NUMBERS: Numbers = Numbers {
 #[test]
 fn killed_processes_cost_nothing_but_their_leases() {
     let redis = RedisServer::start("");
-    kill_processes(&redis.url());
+    kill_processes(&redis.url(), |_| false);
 }
 
-/// Kills processes that share the engine at `url`, and asserts the promises.
-pub(super) fn kill_processes(url: &str) {
+/// An ensemble loses no confirmed write, so no permit is granted twice (P7).
+#[test]
+fn killed_processes_and_servers_grant_nothing_twice() {
+    let mut ensemble = Ensemble::start();
+    let url = ensemble.url("/politely");
+    kill_processes(&url, |kill| {
+        let is_server = kill % SERVER_EVERY == 0;
+        if is_server {
+            ensemble.wait_for_members(3);
+            // Every second time, the victim is the leader.
+            let follower = kill / SERVER_EVERY % 2;
+            let victim = (ensemble.leader() + follower as usize) % 3;
+            ensemble.members[victim].kill();
+            ensemble.members[victim].start_again();
+        }
+        is_server
+    });
+}
+
+/// Kills processes that share the engine at `url`, and asserts the promises. Before each kill it
+/// calls `kill_server`, and kills no process if that returns true.
+fn kill_processes(url: &str, mut kill_server: impl FnMut(u64) -> bool) {
     let kills =
         env::var("POLITELY_TEST_KILLS").map_or(KILLS, |kills| kills.parse().expect("a number"));
     let pages = 10 + kills / 2;
@@ -34,16 +58,21 @@ pub(super) fn kill_processes(url: &str) {
     crew.hire(&same(url, PROCESSES), &args);
 
     let mut chance = Rng::new(1);
-    let mut killed = 0;
-    for kill in 0..kills {
+    let (mut killed, mut servers) = (0, 0);
+    while killed + servers < kills {
+        let kill = killed + servers;
         crew.until_arrivals(kill * crew.pages() * 8 / (kills * 10));
+        if kill_server(kill) {
+            servers += 1;
+            continue;
+        }
         let member = &mut crew.members[(chance.next_u64() % PROCESSES as u64) as usize];
         killed += u64::from(member.kill());
         member.start();
     }
     crew.finish();
     eprintln!(
-        "{killed} killed, {} requests for {} pages{}",
+        "{killed} processes and {servers} servers killed, {} requests for {} pages{}",
         crew.arrivals(),
         crew.pages(),
         crew.story()
@@ -52,4 +81,5 @@ pub(super) fn kill_processes(url: &str) {
     crew.demand_all_pages();
     crew.demand_pace(NUMBERS, 0.0);
     crew.demand_in_flight(NUMBERS.in_flight);
+    crew.demand_grants(url, NUMBERS);
 }

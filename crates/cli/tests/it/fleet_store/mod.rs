@@ -5,7 +5,7 @@
 //! ensemble of `ZooKeeper` servers. The hosts run in this process, and the tests judge safety by
 //! their logs.
 //!
-//! Three of these tests run with all tests. The others take minutes and need the feature `faults`
+//! Four of these tests run with all tests. The others take minutes and need the feature `faults`
 //! (`scripts/faults`).
 
 #[cfg_attr(

@@ -104,6 +104,23 @@ impl Crew {
         }
     }
 
+    /// Asserts P7 for an engine that lost no write: the cell counts a grant for each request that
+    /// arrived, and the books balance.
+    pub(super) fn demand_grants(&self, url: &str, numbers: Numbers) {
+        let rows = self.target.judge().hosts;
+        for (row, known) in rows.iter().zip(self.look(url, &config(numbers))) {
+            let books = known.tally;
+            let used = books.reported + books.expired + books.live;
+            let is_sound = books.granted == used + books.cancelled && used >= row.arrivals;
+            let (host, arrivals) = (&row.host, row.arrivals);
+            assert!(
+                is_sound,
+                "{host}: {books:?}, {arrivals} came{}",
+                self.story()
+            );
+        }
+    }
+
     /// Returns the explanation of each host by the engine's cells.
     pub(super) fn look(&self, url: &str, config: &Config) -> Vec<Explanation> {
         let hosts = self.target.hosts().iter();

@@ -1,5 +1,5 @@
 //! The faults of a fleet on `ZooKeeper`: killed leaders, a lost quorum, a process that stands still
-//! for longer than its session, lost answers, and killed processes.
+//! for longer than its session, and lost answers. Killed processes and servers are in `killed.rs`.
 //!
 //! An ensemble loses no confirmed write. So in all cases no permit is granted twice (P7).
 
@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use super::crew::{Crew, fixed, same};
-use super::killed::kill_processes;
 use super::proxy::Proxy;
 use crate::fleet::{open_hosts, verdict::Numbers};
 use politely_testkit::zookeeper::Ensemble;
@@ -102,12 +101,6 @@ fn lost_answers_charge_no_slot_twice() {
     assert!(lost > 10, "{lost} answers lost");
     crew.demand_books(&ensemble.url(CHROOT), NUMBERS);
     finish(crew);
-}
-
-#[test]
-fn killed_processes_cost_nothing_but_their_leases() {
-    let ensemble = Ensemble::start();
-    kill_processes(&ensemble.url(CHROOT));
 }
 
 fn start(pages: u32) -> (Crew, Ensemble) {
