@@ -10,19 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use politely::core::key::Key;
-use politely::core::retry::Policy;
-use politely::core::{Rng, Timestamp};
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use url::Url;
-
 use super::Names;
+use super::crawl::{Crawl, Finished};
 use super::frontier::outage::Patience;
 use super::frontier::pending::Pending;
-use super::frontier::{Frontier, Job, Take};
-use super::input::lines::Line;
-use super::input::spool::Spool;
+use super::frontier::{Frontier, Job, LaneId, Take};
 use super::limits::{Leave, Limits};
 use super::report::failures::Failures;
 use super::report::output::{Output, Row, Written};
@@ -34,6 +26,11 @@ use super::transport::client::Clients;
 use crate::config::Settings;
 use crate::exit::io_words;
 use crate::unavailable::Unavailable;
+use politely::core::key::Key;
+use politely::core::retry::Policy;
+use politely::core::{Rng, Timestamp};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 /// The state that all workers share.
 pub(crate) struct Engine {
@@ -41,7 +38,7 @@ pub(crate) struct Engine {
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
     pub(crate) policy: Policy,
-    pub(crate) spool: Spool,
+    pub(crate) crawl: Crawl,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
@@ -53,12 +50,14 @@ pub(crate) struct Engine {
     robots_kept: Mutex<Vec<(String, Cached)>>,
     /// Held while states are read and written.
     keeping: Mutex<()>,
+    /// Held while pages are taken out of the crawl.
+    filling: tokio::sync::Mutex<()>,
     idle: Notify,
     watch: Notify,
     stop: AtomicBool,
     /// The reader of the results closed the pipe.
     closed: AtomicBool,
-    /// The state folder could not be written.
+    /// The state folder or the temporary queue could not be written.
     pub(super) state_lost: AtomicBool,
     /// The keys of several lanes whose states were restored.
     pub(super) restored: Mutex<HashSet<Key>>,
@@ -80,7 +79,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
     pub(crate) policy: Policy,
-    pub(crate) spool: Spool,
+    pub(crate) crawl: Crawl,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
@@ -98,7 +97,7 @@ impl Engine {
             limits,
             clients,
             policy,
-            spool,
+            crawl,
             output,
             store,
             sent,
@@ -117,7 +116,7 @@ impl Engine {
             limits,
             clients,
             policy,
-            spool,
+            crawl,
             output,
             store,
             sent,
@@ -130,6 +129,7 @@ impl Engine {
             }),
             robots_kept: Mutex::default(),
             keeping: Mutex::default(),
+            filling: tokio::sync::Mutex::default(),
             idle: Notify::new(),
             watch: Notify::new(),
             stop: AtomicBool::new(false),
@@ -228,6 +228,12 @@ impl Engine {
             match take {
                 Take::Send(job) => self.send(job).await,
                 Take::Resolve(lane) => self.resolve(lane).await,
+                Take::Fill(lane, permit) => {
+                    self.fill(lane).await;
+                    if let Some(permit) = permit {
+                        self.leave_filled(lane, permit).await;
+                    }
+                }
                 Take::Drop(lane, pending, why) => self.dropped(lane, &pending, &why),
                 Take::Wait(until) if on_watch => {
                     self.keep_watch(until).await;
@@ -244,11 +250,7 @@ impl Engine {
         let mut shared = self.lock();
         let Shared { frontier, watching } = &mut *shared;
         let now = self.limits.now();
-        let take = frontier.take(
-            now,
-            |lane| self.limits.may_leave(lane),
-            |page| self.url_of(page.offset),
-        );
+        let take = frontier.take(now, |lane| self.limits.may_leave(lane));
         match take {
             Take::Wait(until) => {
                 let until = until.unwrap_or(Timestamp::NEVER);
@@ -293,35 +295,76 @@ impl Engine {
         self.watch.notify_one();
     }
 
-    /// Returns the URL at spool offset `offset`.
-    pub(crate) fn url_of(&self, offset: u64) -> Option<Url> {
-        let mut line = Vec::new();
-        self.spool.read(offset, &mut line).ok()?;
-        match Line::parse(&line) {
-            Line::Url(url) => Some(url),
-            _ => None,
+    /// Takes further pages of `lane` out of the crawl. The disk may be slow, and no other worker
+    /// waits for it.
+    async fn fill(self: &Arc<Self>, lane: LaneId) {
+        let _turn = self.filling.lock().await;
+        let engine = Arc::clone(self);
+        let _ = tokio::task::spawn_blocking(move || engine.fill_now(lane)).await;
+        self.look_again();
+    }
+
+    /// Takes further pages of `lane` out of the crawl. Returns whether that succeeded.
+    fn fill_now(&self, lane: LaneId) -> bool {
+        let most = self.crawl.unit_len_max();
+        let (origin, most) = self.lock().frontier.fill_len(lane, most, self.limits.now());
+        let mut is_whole = true;
+        let taken = self.crawl.take(lane, &origin, most, |pages| {
+            is_whole = self.lock().frontier.filled(lane, pages, self.limits.now());
+        });
+        if let Err(why) = taken {
+            self.lose_crawl(&why);
+            return false;
+        }
+        if !is_whole {
+            self.lose_crawl(&format!("pages of {origin} are missing"));
+        }
+        is_whole
+    }
+
+    /// Sends the first page of a lane, which got `permit` before its pages.
+    async fn leave_filled(&self, lane: LaneId, permit: Leave) {
+        let first = self.lock().frontier.leave_filled(lane, self.limits.now());
+        match first {
+            Some((pending, None)) => {
+                let job = Job {
+                    lane,
+                    pending,
+                    permit,
+                };
+                self.send(job).await;
+            }
+            Some((pending, Some(why))) => self.dropped(lane, &pending, &why),
+            None => {}
         }
     }
 
-    /// Returns the text of the URL at spool offset `offset`, as it was given.
-    pub(crate) fn given(&self, offset: u64) -> Option<String> {
-        let mut line = Vec::new();
-        self.spool.read(offset, &mut line).ok()?;
-        let line = line.trim_ascii();
-        Some(String::from_utf8_lossy(line).into_owned())
-    }
-
-    /// Writes the result line of a finished URL.
-    pub(crate) fn write(&self, offset: u64, row: &Row<'_>) {
+    /// Writes the result line of a finished page.
+    pub(crate) fn write(&self, pending: &Pending, row: &Row<'_>) {
         if let Some(why) = row.error {
             self.failures.add(row.url, why);
         }
-        self.write_unlisted(offset, row);
+        let status = match row.error {
+            None => Some(row.status.unwrap_or(200)),
+            // An answer can be spoiled although its status is good.
+            Some(_) => row.status.filter(|status| !(200..=299).contains(status)),
+        };
+        let finished = Finished {
+            lane: pending.home,
+            url: &pending.page.url,
+            status,
+        };
+        let record = || self.crawl.finish(finished);
+        self.write_row(row, self.crawl.is_kept().then_some(record));
     }
 
-    /// Does the same as [`Self::write`] for a failure that was reported already.
-    pub(crate) fn write_unlisted(&self, offset: u64, row: &Row<'_>) {
-        match self.output.write(offset, row) {
+    /// Writes the result line of an input line that is no page.
+    pub(crate) fn write_unlisted(&self, row: &Row<'_>) {
+        self.write_row(row, self.crawl.is_kept().then_some(|| Ok(())));
+    }
+
+    fn write_row(&self, row: &Row<'_>, record: Option<impl FnOnce() -> Result<(), String>>) {
+        match self.output.write(row, record) {
             Written::Closed => {
                 self.closed.store(true, Ordering::Relaxed);
                 self.stop();
@@ -333,35 +376,41 @@ impl Engine {
         }
     }
 
-    /// Ends a URL without a request.
-    fn dropped(&self, lane: u32, pending: &Pending, why: &str) {
+    /// Ends a page without a request.
+    fn dropped(&self, lane: LaneId, pending: &Pending, why: &str) {
         let name = {
             let mut shared = self.lock();
             shared.frontier.over(lane, true);
             shared.frontier.lane(lane).name().to_owned()
         };
-        self.write(
-            pending.offset,
-            &pending.row(&self.given(pending.offset).unwrap_or_default(), &name, why),
-        );
+        self.write(pending, &pending.row(&name, why));
     }
 
-    /// Ends the wait for URLs that are set aside. With a state folder they stay for a later run,
-    /// else they fail. Returns how many URLs stay.
+    /// Ends the wait for pages that are set aside. With a state folder they stay for a later run,
+    /// else they fail. Returns how many pages stay.
     pub(crate) fn settle_set_aside(&self) -> u64 {
-        let mut left = 0;
+        if self.store.is_some() {
+            let shared = self.lock();
+            let left = shared.frontier.pages_aside();
+            if let Some((_, _, why)) = shared.frontier.set_aside() {
+                self.talk
+                    .say(&format!("{why}: its URLs stay in the state folder"));
+            }
+            return left;
+        }
         loop {
-            let Some((lane, pending, why)) = self.lock().frontier.drain_set_aside() else {
-                return left;
+            let (lane, why, pending) = {
+                let mut shared = self.lock();
+                let Some((lane, _, why)) = shared.frontier.set_aside() else {
+                    return 0;
+                };
+                let why = why.to_owned();
+                (lane, why, shared.frontier.drain(lane))
             };
-            if self.store.is_some() {
-                if left == 0 {
-                    self.talk
-                        .say(&format!("{why}: its URLs stay in the state folder"));
-                }
-                left += 1;
-            } else {
-                self.dropped(lane, &pending, &why);
+            match pending {
+                Some(pending) => self.dropped(lane, &pending, &why),
+                None if self.fill_now(lane) => {}
+                None => return 0,
             }
         }
     }

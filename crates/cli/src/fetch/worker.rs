@@ -43,9 +43,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         permit: mut leave,
     } = job;
     let page = pending.purpose == Purpose::Page;
-    let Some(url) = where_to(engine, &mut pending) else {
+    let Some(url) = pending.url() else {
         drop(leave);
-        let error = Some("the spool could not be read");
+        let error = Some("the URL in the queue is damaged");
         return finish(engine, lane, &pending, None, error);
     };
     let body = match (&engine.settings.save, page) {
@@ -156,17 +156,6 @@ fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>) {
     }
     frontier.put_back(lane, pending, now, now);
     frontier.came_back(lane, now);
-}
-
-/// Returns the URL to request. The page's own URL is read from the spool once.
-fn where_to(engine: &Engine, pending: &mut Pending) -> Option<Url> {
-    if let Some(hop) = &pending.hop {
-        return Some(hop.clone());
-    }
-    if pending.given.is_none() {
-        pending.given = engine.given(pending.offset);
-    }
-    Url::parse(pending.given.as_deref()?).ok()
 }
 
 /// Returns the report to the host of a page that failed before while others were served, and fails
@@ -293,19 +282,12 @@ fn finish(
         frontier.lane(lane).keys[0][0].clone()
     };
     let report = last.map(|last| last.report);
-    let read_now;
-    let given = if let Some(given) = &pending.given {
-        given
-    } else {
-        read_now = engine.given(pending.offset).unwrap_or_default();
-        &read_now
-    };
     let saved = match (&engine.settings.save, last, error) {
         (Some(dir), Some(last), None) => Some(place(dir, last.url)),
         _ => None,
     };
     let row = Row {
-        url: given,
+        url: pending.page.given(),
         key: name.as_str(),
         status: pending.status,
         attempts: pending.attempts,
@@ -316,7 +298,7 @@ fn finish(
         saved,
         error,
     };
-    engine.write(pending.offset, &row);
+    engine.write(pending, &row);
 }
 
 /// Puts the request back into its lane.
@@ -336,7 +318,10 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
                 "redirect to {}: {why}",
                 super::input::lines::shown(to.as_str().as_bytes())
             );
-            return finish(engine, from, &pending, Some(last), Some(&error));
+            return match pending.purpose {
+                Purpose::Page => finish(engine, from, &pending, Some(last), Some(&error)),
+                Purpose::Robots(of) => robots_over(engine, from, of, last, Some(&error)),
+            };
         }
     };
     let mut shared = engine.lock();

@@ -225,6 +225,17 @@ fn a_robots_txt_of_4xx_is_asked_once_and_means_no_rules() {
     });
 }
 
+/// Regression: such a redirect wrote a result line of its own.
+#[test]
+fn a_robots_txt_that_leads_to_no_host_means_no_rules() {
+    let server = Server::start(|path, stream| match path {
+        "/robots.txt" => respond(stream, "301 Moved", "Location: http://a..b/\r\n", ""),
+        _ => good(stream),
+    });
+    let said = run(politely().args(["fetch", "--rate", "10", &server.url("a")]));
+    assert_eq!((said.code, said.rows().len()), (0, 1), "{}", said.err);
+}
+
 #[test]
 fn a_retry_after_of_a_page_that_is_gone_or_moved_is_no_business_of_the_others() {
     let cases = ["404 Gone", "410 Gone", "301 Moved"];

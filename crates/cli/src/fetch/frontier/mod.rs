@@ -1,18 +1,20 @@
 //! The frontier decides which URL is next.
 //!
-//! URLs of one origin form a [`Lane`]: a queue of spool offsets, the requests that are retried, and
-//! the state of its robots.txt. Lanes wait in one queue ordered by next allowed time, so a slow
-//! host never delays a fast one. A waiting lane holds no worker, because a worker gets a URL only
-//! together with a permit.
+//! Pages of one origin form a [`Lane`]: the number of its pages in the crawl, the pages that it
+//! took out last, the requests that are retried, and the state of its robots.txt. Lanes wait in one
+//! queue ordered by next allowed time, so a slow host never delays a fast one. A waiting lane holds
+//! no worker, because a worker gets a page only together with a permit.
 //!
-//! Nothing here sleeps or sends. A lane is *scheduled*, *parked* or *idle*. A scheduled lane has a
-//! time. A parked lane waits until a request of its key comes back. An idle lane has nothing to do,
-//! or its robots.txt is on its way.
+//! Nothing here sleeps, sends or reads the crawl: a worker takes pages out of it at
+//! [`Take::Fill`]. A lane is *scheduled*, *parked* or *idle*. A scheduled lane has a time. A parked
+//! lane waits until a request of its key comes back. An idle lane has nothing to do, or its pages
+//! or its robots.txt are on their way.
 
 mod gates;
 pub(super) mod lane;
 pub(super) mod outage;
 pub(super) mod pending;
+mod supply;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,6 +60,8 @@ pub(crate) struct Frontier {
     /// Orders retries that are due at the same time.
     sequence: u64,
     robots: bool,
+    /// Lanes that need further pages soon.
+    low: Vec<LaneId>,
     /// Lanes whose learned state changed since it was last stored.
     dirty: Vec<LaneId>,
     sum: Tally,
@@ -72,6 +76,9 @@ pub(crate) enum Take<P> {
     Send(Job<P>),
     /// Resolve the address of this lane's host, which is part of its key.
     Resolve(LaneId),
+    /// Take further pages of this lane out of the crawl. With a permit, the first of them may
+    /// leave.
+    Fill(LaneId, Option<P>),
     /// End this URL without a request, for this reason.
     Drop(LaneId, Box<Pending>, String),
     /// Nothing may leave before this time, or before a report or more input comes.
@@ -117,6 +124,7 @@ impl Frontier {
             input_open: true,
             sequence: 0,
             robots,
+            low: Vec::new(),
             dirty: Vec::new(),
             sum: Tally::default(),
             budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
@@ -162,8 +170,8 @@ impl Frontier {
         &self.lanes
     }
 
-    /// Queues the URL at spool offset `offset`.
-    pub(crate) fn add(&mut self, id: LaneId, offset: u64, now: Timestamp) {
+    /// Counts `pages` pages that were added to the crawl.
+    pub(crate) fn add(&mut self, id: LaneId, pages: u32, now: Timestamp) {
         let lane = &mut self.lanes[id as usize];
         if lane.is_empty() {
             lane.first_since = now;
@@ -171,13 +179,25 @@ impl Frontier {
                 lane.health.start_over();
             }
         }
-        lane.fresh.push_back(offset);
-        lane.added += 1;
-        self.waiting += 1;
-        self.aside += u64::from(lane.set_aside.is_some());
-        if lane.set_aside.is_none() && (lane.due.is_none() && lane.fresh.len() == 1) {
+        let had_untried = lane.untried() > 0;
+        lane.backlog += pages;
+        lane.added += u64::from(pages);
+        self.waiting += u64::from(pages);
+        if lane.set_aside.is_some() {
+            self.aside += u64::from(pages);
+        } else if lane.due.is_none() && !had_untried {
             self.schedule(id, now);
         }
+    }
+
+    /// Returns why the next page of lane `id` ends without a further request, if it does.
+    fn ends_unsent(&mut self, id: LaneId, now: Timestamp) -> Option<String> {
+        let lane = &mut self.lanes[id as usize];
+        let rules = lane.robots.rules().filter(|rules| rules.has_any());
+        let forbidden = rules
+            .map(Arc::clone)
+            .and_then(|rules| lane.forbidden(&rules, now));
+        forbidden.or_else(|| lane.spent(now, self.patience.attempts_max))
     }
 
     /// Puts a request that was refused or failed behind all that wait. It does not leave before
@@ -238,17 +258,18 @@ impl Frontier {
     /// Returns whether something is due at `now`. Out-of-date entries count too, and the caller
     /// detects them.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.due.peek_due().is_some_and(|at| at <= now)
+        !self.low.is_empty() || self.due.peek_due().is_some_and(|at| at <= now)
     }
 
-    /// Returns the next request that may leave at `now`. `may_leave` asks the limits, and `look`
-    /// reads a page's URL.
+    /// Returns the next request that may leave at `now`. `may_leave` asks the limits.
     pub(crate) fn take<P>(
         &mut self,
         now: Timestamp,
         mut may_leave: impl FnMut(&Lane) -> Result<P, Refused>,
-        mut look: impl FnMut(&mut Pending) -> Option<Url>,
     ) -> Take<P> {
+        if let Some(id) = self.low.pop() {
+            return Take::Fill(id, None);
+        }
         while let Some((_, (id, stamp))) = self.due.pop_due(now) {
             if id >= GATES {
                 self.let_in(id - GATES, stamp, now);
@@ -273,6 +294,10 @@ impl Frontier {
                     lane.resolving = true;
                     return Take::Resolve(id);
                 }
+                Next::Fill => {
+                    lane.filling = true;
+                    return Take::Fill(id, None);
+                }
                 Next::At(at) => self.schedule(id, at),
                 Next::GiveUp(why) => {
                     if let Some(pending) = self.pull(id, Timestamp::NEVER) {
@@ -283,28 +308,37 @@ impl Frontier {
                 Next::Errand => match may_leave(lane) {
                     Ok(permit) => {
                         if let Some(pending) = lane.errands.pop_front() {
-                            return Take::Send(self.send(id, pending, permit, now));
+                            let pending = self.depart(id, pending, now);
+                            return Take::Send(Job {
+                                lane: id,
+                                pending,
+                                permit,
+                            });
                         }
                     }
                     Err(refused) => self.refused(id, refused),
                 },
                 Next::Page | Next::AskRobots => {
-                    let lane = &mut self.lanes[id as usize];
-                    let rules = lane.robots.rules().filter(|rules| rules.has_any());
-                    let forbidden = rules
-                        .map(Arc::clone)
-                        .and_then(|rules| lane.forbidden(&rules, now, &mut look));
-                    if let Some(why) =
-                        forbidden.or_else(|| lane.spent(now, self.patience.attempts_max))
+                    if let Some(why) = self.ends_unsent(id, now)
                         && let Some(pending) = self.pull(id, now)
                     {
                         self.schedule(id, now);
                         return Take::Drop(id, pending, why);
                     }
-                    match may_leave(&self.lanes[id as usize]) {
+                    let lane = &mut self.lanes[id as usize];
+                    match may_leave(lane) {
+                        Ok(permit) if lane.needs_page(now) => {
+                            lane.filling = true;
+                            return Take::Fill(id, Some(permit));
+                        }
                         Ok(permit) => {
-                            if let Some(pending) = self.lanes[id as usize].pull_page(now) {
-                                return Take::Send(self.send(id, pending, permit, now));
+                            if let Some(pending) = lane.pull_page(id, now) {
+                                let pending = self.depart(id, pending, now);
+                                return Take::Send(Job {
+                                    lane: id,
+                                    pending,
+                                    permit,
+                                });
                             }
                         }
                         Err(refused) => self.refused_page(id, refused, now),
@@ -449,30 +483,8 @@ impl Frontier {
         dirty
     }
 
-    /// Takes out one URL of a lane that was set aside, with the reason.
-    pub(crate) fn drain_set_aside(&mut self) -> Option<(LaneId, Box<Pending>, String)> {
-        let id = self
-            .lanes
-            .iter()
-            .position(|lane| lane.set_aside.is_some() && lane.has_pages())?
-            as LaneId;
-        let why = self.lanes[id as usize]
-            .set_aside
-            .as_deref()
-            .unwrap_or_default()
-            .to_owned();
-        let pending = self.pull(id, Timestamp::NEVER)?;
-        self.aside -= 1;
-        Some((id, pending, why))
-    }
-
-    fn send<P>(
-        &mut self,
-        id: LaneId,
-        mut pending: Box<Pending>,
-        permit: P,
-        now: Timestamp,
-    ) -> Job<P> {
+    /// Counts a request that leaves.
+    fn depart(&mut self, id: LaneId, mut pending: Box<Pending>, now: Timestamp) -> Box<Pending> {
         self.waiting -= 1;
         self.in_flight += 1;
         let lane = &mut self.lanes[id as usize];
@@ -485,14 +497,14 @@ impl Frontier {
         pending.waited_us += now.micros_since(lane.first_since);
         pending.attempts += 1;
         lane.first_since = now;
+        if lane.is_low() {
+            lane.filling = true;
+            self.low.push(id);
+        }
         if !lane.is_empty() {
             self.schedule(id, now);
         }
-        Job {
-            lane: id,
-            pending,
-            permit,
-        }
+        pending
     }
 
     /// Handles a page of lane `id` without a permit: it waits, or its host is given up.
@@ -554,7 +566,7 @@ impl Frontier {
 
     /// Takes a page out of lane `id` without sending it.
     fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
-        let pending = self.lanes[id as usize].pull_page(now)?;
+        let pending = self.lanes[id as usize].pull_page(id, now)?;
         self.waiting -= 1;
         Some(pending)
     }

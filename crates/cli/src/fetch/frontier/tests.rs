@@ -1,3 +1,4 @@
+use super::pending::Page;
 use super::*;
 use crate::fetch::robots::Rules;
 use politely::core::key::Key;
@@ -16,11 +17,30 @@ fn at(secs: f64) -> Timestamp {
 
 fn frontier(robots: bool, urls: &[(&str, u64)]) -> Frontier {
     let mut frontier = Frontier::new(robots, PATIENCE);
-    for &(url, offset) in urls {
+    for &(url, number) in urls {
         let lane = lane(&mut frontier, url);
-        frontier.add(lane, offset, at(0.0));
+        add(&mut frontier, lane, page(url, number), at(0.0));
     }
     frontier
+}
+
+/// A page whose URL ends with its number.
+fn page(url: &str, number: u64) -> Page {
+    Page {
+        url: format!("{url}?{number}").into(),
+        given: None,
+    }
+}
+
+/// Adds a page, which the lane takes out of the crawl at once.
+fn add(frontier: &mut Frontier, lane: LaneId, page: Page, now: Timestamp) {
+    frontier.add(lane, 1, now);
+    assert!(frontier.filled(lane, vec![page], now));
+}
+
+fn number(pending: &Pending) -> u64 {
+    let (_, number) = pending.page.url.split_once('?').unwrap();
+    number.parse().unwrap()
 }
 
 fn lane(frontier: &mut Frontier, url: &str) -> LaneId {
@@ -33,7 +53,7 @@ fn lane(frontier: &mut Frontier, url: &str) -> LaneId {
 }
 
 fn take(frontier: &mut Frontier, now: Timestamp) -> Take<()> {
-    frontier.take(now, |_| Ok(()), |_| None)
+    frontier.take(now, |_| Ok(()))
 }
 
 fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
@@ -41,7 +61,7 @@ fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
         Take::Send(job) => (job.lane, job.pending),
         Take::Drop(.., why) => panic!("dropped: {why}"),
         Take::Wait(until) => panic!("waits until {until:?}"),
-        Take::Resolve(_) | Take::Done => panic!("done"),
+        Take::Resolve(_) | Take::Fill(..) | Take::Done => panic!("done"),
     }
 }
 
@@ -70,12 +90,12 @@ fn a_slow_host_never_delays_a_fast_one() {
             Ok(())
         }
     };
-    for offset in [2, 3] {
-        let (_, pending) = sent(frontier.take(at(0.0), may, |_| None));
-        assert_eq!(pending.offset, offset);
+    for wanted in [2, 3] {
+        let (_, pending) = sent(frontier.take(at(0.0), may));
+        assert_eq!(number(&pending), wanted);
     }
-    assert!(matches!(frontier.take(at(0.0), may, |_| None), Take::Wait(Some(t)) if t == at(60.0)));
-    assert_eq!(sent(take(&mut frontier, at(60.0))).1.offset, 1);
+    assert!(matches!(frontier.take(at(0.0), may), Take::Wait(Some(t)) if t == at(60.0)));
+    assert_eq!(number(&sent(take(&mut frontier, at(60.0))).1), 1);
 }
 
 #[test]
@@ -88,16 +108,14 @@ fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
     let (id, _) = sent(take(&mut frontier, at(0.0)));
     let full =
         |lane: &Lane| -> Result<(), _> { Err(Refused::Slot(at(120.0), lane.keys[0][0].clone())) };
-    assert!(
-        matches!(frontier.take(at(0.0), full, |_| None), Take::Wait(Some(t)) if t == at(120.0))
-    );
+    assert!(matches!(frontier.take(at(0.0), full), Take::Wait(Some(t)) if t == at(120.0)));
     frontier.came_back(id, at(1.0));
     // The key has two lanes: its http and its https one.
-    let offsets = [
-        sent(take(&mut frontier, at(1.0))).1.offset,
-        sent(take(&mut frontier, at(1.0))).1.offset,
+    let numbers = [
+        number(&sent(take(&mut frontier, at(1.0))).1),
+        number(&sent(take(&mut frontier, at(1.0))).1),
     ];
-    assert_eq!(offsets.iter().sum::<u64>(), 5);
+    assert_eq!(numbers.iter().sum::<u64>(), 5);
     frontier.came_back(0, at(2.0));
     frontier.came_back(1, at(2.0));
     // Out-of-date entries of earlier waits once kept the run alive until leases expired.
@@ -111,9 +129,9 @@ fn a_lane_that_waits_for_its_time_is_asked_again_at_a_report() {
     let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
     let (id, _) = sent(take(&mut frontier, at(0.0)));
     let later = |_: &Lane| -> Result<(), _> { Err(Refused::At(at(1.0))) };
-    assert!(matches!(frontier.take(at(0.0), later, |_| None), Take::Wait(Some(t)) if t == at(1.0)));
+    assert!(matches!(frontier.take(at(0.0), later), Take::Wait(Some(t)) if t == at(1.0)));
     frontier.came_back(id, at(0.1));
-    assert_eq!(sent(take(&mut frontier, at(0.1))).1.offset, 2);
+    assert_eq!(number(&sent(take(&mut frontier, at(0.1))).1), 2);
 }
 
 #[test]
@@ -129,16 +147,20 @@ fn a_page_that_came_back_goes_behind_all_that_waited_then_and_not_before_its_tim
     frontier.came_back(id, at(1.0));
     frontier.came_back(id, at(1.0));
     // This page is added after the others came back.
-    frontier.add(id, 4, at(1.0));
-    for (offset, why) in [
+    add(&mut frontier, id, page("http://a/", 4), at(1.0));
+    for (wanted, why) in [
         (3, "it waited when the others came back"),
         (2, "it came back before the next was added"),
         (4, "the first page still waits for its time"),
     ] {
-        assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, offset, "{why}");
+        assert_eq!(
+            number(&sent(take(&mut frontier, at(1.0))).1),
+            wanted,
+            "{why}"
+        );
     }
     assert!(matches!(take(&mut frontier, at(1.0)), Take::Wait(Some(t)) if t == at(5.0)));
-    assert_eq!(sent(take(&mut frontier, at(5.0))).1.offset, 1);
+    assert_eq!(number(&sent(take(&mut frontier, at(5.0))).1), 1);
 }
 
 #[test]
@@ -148,14 +170,14 @@ fn a_host_in_trouble_is_asked_for_what_was_not_tried_and_then_in_turn() {
     let mut fail = |frontier: &mut Frontier, added: Option<u64>| {
         now = now + Duration::from_secs(1);
         let (id, mut pending) = sent(take(frontier, now));
-        let offset = pending.offset;
-        frontier.failed(id, &mut pending, failure(offset, "503"), now);
+        let tried = number(&pending);
+        frontier.failed(id, &mut pending, failure(tried, "503"), now);
         frontier.put_back(id, pending, Timestamp::ZERO, now);
         frontier.came_back(id, now);
         if let Some(added) = added {
-            frontier.add(id, added, now);
+            add(frontier, id, page("http://a/", added), now);
         }
-        offset
+        tried
     };
     let asked = [
         fail(&mut frontier, Some(3)),
@@ -177,14 +199,14 @@ fn a_page_that_failed_while_others_were_served_is_out_of_attempts() {
     );
     let serve = |frontier: &mut Frontier, wanted: u64| {
         let (id, pending) = sent(take(frontier, at(1.0)));
-        assert_eq!(pending.offset, wanted);
+        assert_eq!(number(&pending), wanted);
         frontier.tried(id);
         frontier.served(id);
         frontier.came_back(id, at(1.0));
     };
     for other in [2, 3] {
         let (id, mut pending) = sent(take(&mut frontier, at(1.0)));
-        assert_eq!(pending.offset, 1);
+        assert_eq!(number(&pending), 1);
         let verdict = frontier.failed(id, &mut pending, failure(1, "504"), at(1.0));
         assert_eq!(verdict, Verdict::Uncharged);
         pending.trouble = Some("504".into());
@@ -194,13 +216,13 @@ fn a_page_that_failed_while_others_were_served_is_out_of_attempts() {
         if other == 2 {
             // The bad page came back while the third waited.
             serve(&mut frontier, 3);
-            frontier.add(id, 3, at(1.0));
+            add(&mut frontier, id, page("http://a/", 3), at(1.0));
         }
     }
     let Take::Drop(_, pending, why) = take(&mut frontier, at(1.0)) else {
         panic!("not dropped")
     };
-    assert_eq!((pending.offset, &*why), (1, "504 (failed 2 times)"));
+    assert_eq!((number(&pending), &*why), (1, "504 (failed 2 times)"));
 }
 
 #[test]
@@ -219,14 +241,14 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
                 Ok(())
             }
         };
-        match frontier.take(now, may, |_| None) {
+        match frontier.take(now, may) {
             Take::Send(Job {
                 lane, mut pending, ..
             }) => {
                 asked += 1;
                 open = now + Duration::from_mins(1);
-                let offset = pending.offset;
-                match frontier.failed(lane, &mut pending, failure(offset, "refused"), now) {
+                let tried = number(&pending);
+                match frontier.failed(lane, &mut pending, failure(tried, "refused"), now) {
                     Verdict::GiveUp(_) => dropped += 1,
                     verdict => {
                         assert_eq!(verdict, Verdict::Uncharged);
@@ -243,15 +265,15 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
                 dropped += 1;
             }
             Take::Done => break,
-            Take::Resolve(_) => panic!("resolved already"),
+            Take::Resolve(_) | Take::Fill(..) => panic!("has its key and its pages"),
         }
     }
     assert_eq!((dropped, asked, now), (20, 16, at(900.0)));
 }
 
-fn failure(offset: u64, words: &str) -> Failed<'_> {
+fn failure(number: u64, words: &str) -> Failed<'_> {
     Failed {
-        resource: Resource::of(&offset.to_string()),
+        resource: Resource::of(&number.to_string()),
         is_refusal: false,
         is_plain: false,
         asked_wait: None,
@@ -267,12 +289,11 @@ fn robots_txt_comes_before_the_first_page_and_holds_no_slot_of_it() {
     assert_eq!(robots.hop.unwrap().path(), "/robots.txt");
     assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
     robots_come(&mut frontier, id, b"User-agent: *\nDisallow: /x");
-    let look = |_: &mut Pending| Url::parse("http://a/x").ok();
-    let Take::Drop(_, pending, why) = frontier.take(at(1.0), |_| Ok(()), look) else {
+    let Take::Drop(_, pending, why) = take(&mut frontier, at(1.0)) else {
         panic!("not dropped")
     };
     assert_eq!(
-        (pending.offset, why.as_str()),
+        (number(&pending), why.as_str()),
         (1, "robots.txt: Disallow: /x")
     );
 }
@@ -298,14 +319,15 @@ fn a_host_set_aside_does_not_keep_the_run_alive_and_its_urls_are_found() {
     let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
     frontier.close_input();
     let aside = |_: &Lane| -> Result<(), _> { Err(Refused::SetAside("held for a day".to_owned())) };
-    assert!(matches!(
-        frontier.take(at(0.0), aside, |_| None),
-        Take::Done
-    ));
-    let offsets: Vec<_> = std::iter::from_fn(|| frontier.drain_set_aside())
-        .map(|(_, page, _)| page.offset)
+    assert!(matches!(frontier.take(at(0.0), aside), Take::Done));
+    let (id, pages, why) = frontier.set_aside().unwrap();
+    assert_eq!((pages, why), (2, "held for a day"));
+    assert_eq!(frontier.pages_aside(), 2);
+    let numbers: Vec<_> = std::iter::from_fn(|| frontier.drain(id))
+        .map(|pending| number(&pending))
         .collect();
-    assert_eq!((offsets, frontier.waiting()), (vec![1, 2], 0));
+    assert_eq!((numbers, frontier.waiting()), (vec![1, 2], 0));
+    assert!(frontier.set_aside().is_none());
 }
 
 #[test]
@@ -320,8 +342,8 @@ fn an_address_is_found_out_once_and_first() {
     let mut frontier = Frontier::new(false, PATIENCE);
     let url = Url::parse("http://a/").unwrap();
     let (id, _) = frontier.lane_of(&url, Box::default);
-    frontier.add(id, 1, at(0.0));
-    frontier.add(id, 2, at(0.0));
+    add(&mut frontier, id, page("http://a/", 1), at(0.0));
+    add(&mut frontier, id, page("http://a/", 2), at(0.0));
     assert!(matches!(take(&mut frontier, at(0.0)), Take::Resolve(0)));
     assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
     frontier.resolved(
@@ -329,7 +351,7 @@ fn an_address_is_found_out_once_and_first() {
         Box::new([Box::new([Key::host("a").unwrap()]) as KeySet]),
         at(1.0),
     );
-    assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 1);
+    assert_eq!(number(&sent(take(&mut frontier, at(1.0))).1), 1);
 }
 
 #[test]
@@ -351,14 +373,14 @@ fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
             free_at = now + Duration::from_millis(100);
             Ok(())
         };
-        match frontier.take(now, may, |_| None) {
+        match frontier.take(now, may) {
             Take::Send(job) => {
-                seen.push(job.pending.offset);
+                seen.push(number(&job.pending));
                 frontier.came_back(job.lane, now);
             }
             Take::Wait(until) => now = until.unwrap(),
             Take::Done => break,
-            Take::Resolve(_) | Take::Drop(..) => panic!("neither"),
+            Take::Resolve(_) | Take::Fill(..) | Take::Drop(..) => panic!("none of these"),
         }
     }
     seen.sort_unstable();
@@ -372,19 +394,16 @@ fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
     let mut frontier = frontier(true, &[("http://a/x", 1), ("http://a/private", 2)]);
     let (id, _) = sent(take(&mut frontier, at(0.0)));
     robots_come(&mut frontier, id, b"User-agent: *\nDisallow: /private");
-    let look = |page: &mut Pending| {
-        Url::parse(["http://a/x", "http://a/private"][page.offset as usize - 1]).ok()
-    };
-    let Take::Send(job) = frontier.take(at(1.0), |_| Ok(()), look) else {
+    let Take::Send(job) = take(&mut frontier, at(1.0)) else {
         panic!("not sent")
     };
     // The retry has a delay, so the fresh page is next.
     frontier.put_back(id, job.pending, at(50.0), at(1.0));
     frontier.came_back(id, at(1.0));
-    let Take::Drop(_, page, _) = frontier.take(at(1.0), |_| Ok(()), look) else {
+    let Take::Drop(_, page, _) = take(&mut frontier, at(1.0)) else {
         panic!("not dropped")
     };
-    assert_eq!(page.offset, 2);
+    assert_eq!(number(&page), 2);
 }
 
 /// One refused page waits behind all others. Two that were refused with others served between them
@@ -396,20 +415,139 @@ fn several_pages_that_blame_the_host_are_tried_again_early() {
         (&[1, 3], &[2, 4, 1, 3, 5, 6, 7, 8]),
         (&[1, 3, 5], &[2, 4, 1, 3, 6, 7, 8, 5]),
     ] {
-        let urls: Vec<_> = (1..=8).map(|offset| ("http://a/", offset)).collect();
+        let urls: Vec<_> = (1..=8).map(|number| ("http://a/", number)).collect();
         let mut frontier = frontier(false, &urls);
         let mut seen = Vec::new();
         for _ in 0..8 + refused.len() {
             let (lane, mut pending) = sent(take(&mut frontier, at(0.0)));
             frontier.came_back(lane, at(0.0));
-            if refused.contains(&pending.offset) && pending.refused == 0 {
+            if refused.contains(&number(&pending)) && pending.refused == 0 {
                 (pending.refused, pending.blames_host) = (1, true);
                 frontier.put_back(lane, pending, at(0.0), at(0.0));
             } else {
                 assert!(!pending.blames_host, "it may blame the host again");
-                seen.push(pending.offset);
+                seen.push(number(&pending));
             }
         }
         assert_eq!(seen, order, "{refused:?}");
     }
+}
+
+fn filled(frontier: &mut Frontier, id: LaneId, numbers: std::ops::Range<u64>, now: Timestamp) {
+    let pages = numbers.map(|number| page("http://a/", number)).collect();
+    assert!(frontier.filled(id, pages, now));
+}
+
+/// A lane that waits for a permit holds no page of the crawl.
+#[test]
+fn a_lane_takes_pages_out_of_the_crawl_when_it_has_a_permit() {
+    let mut frontier = frontier(false, &[]);
+    let id = lane(&mut frontier, "http://a/");
+    frontier.add(id, 3, at(0.0));
+    frontier.close_input();
+    let later = |_: &Lane| -> Result<(), _> { Err(Refused::At(at(2.0))) };
+    assert!(matches!(frontier.take(at(0.0), later), Take::Wait(Some(t)) if t == at(2.0)));
+    assert!(matches!(
+        take(&mut frontier, at(2.0)),
+        Take::Fill(0, Some(()))
+    ));
+    assert!(matches!(take(&mut frontier, at(2.0)), Take::Wait(None)));
+    assert_eq!(frontier.fill_len(id, 256, at(2.0)), ("http://a".into(), 1));
+    filled(&mut frontier, id, 0..1, at(2.0));
+    let (first, why) = frontier.leave_filled(id, at(2.0)).unwrap();
+    assert_eq!((number(&first), why, frontier.waiting()), (0, None, 2));
+    assert!(matches!(
+        take(&mut frontier, at(2.0)),
+        Take::Fill(0, Some(()))
+    ));
+    // It sent its page within half a second, so it takes more now.
+    assert_eq!(frontier.fill_len(id, 256, at(2.1)).1, 4);
+    filled(&mut frontier, id, 1..3, at(2.1));
+    assert!(frontier.leave_filled(id, at(2.1)).is_some());
+    assert_eq!(number(&sent(take(&mut frontier, at(2.1))).1), 2);
+    for _ in 0..3 {
+        frontier.came_back(id, at(2.2));
+    }
+    assert!(matches!(take(&mut frontier, at(2.2)), Take::Done));
+}
+
+#[test]
+fn a_fast_lane_takes_further_pages_before_it_has_sent_the_last() {
+    let mut frontier = frontier(false, &[]);
+    let id = lane(&mut frontier, "http://a/");
+    frontier.add(id, 1_000, at(0.0));
+    let (mut next, mut units, mut idle) = (0, Vec::new(), 0);
+    for step in 0..2_000 {
+        let now = at(10.0 + f64::from(step) / 1_000.0);
+        match take(&mut frontier, now) {
+            Take::Fill(_, permit) => {
+                let (_, len) = frontier.fill_len(id, 64, now);
+                units.push(len);
+                let end = (next + u64::from(len)).min(1_000);
+                filled(&mut frontier, id, next..end, now);
+                next = end;
+                idle += u32::from(permit.is_some());
+                if permit.is_some() {
+                    frontier.leave_filled(id, now).unwrap();
+                    frontier.came_back(id, now);
+                }
+            }
+            Take::Send(_) => frontier.came_back(id, now),
+            Take::Wait(_) => break,
+            _ => panic!("nothing else"),
+        }
+    }
+    assert_eq!((next, frontier.waiting()), (1_000, 0));
+    assert_eq!(units[..5], [1, 4, 16, 64, 64]);
+    assert_eq!(idle, 2, "later units came early");
+}
+
+/// A page that robots.txt forbids needs no permit, so its lane asks for none before it knows it.
+#[test]
+fn a_lane_with_rules_takes_its_pages_before_a_permit() {
+    let mut frontier = frontier(true, &[]);
+    let id = lane(&mut frontier, "http://a/");
+    frontier.add(id, 2, at(0.0));
+    sent(take(&mut frontier, at(0.0)));
+    robots_come(&mut frontier, id, b"User-agent: *\nDisallow: /x");
+    let never = |_: &Lane| -> Result<(), _> { Err(Refused::At(at(99.0))) };
+    assert!(matches!(frontier.take(at(1.0), never), Take::Fill(0, None)));
+    let pages = ["http://a/x", "http://a/y"].map(|url| page(url, 1));
+    assert!(frontier.filled(id, pages.into(), at(1.0)));
+    assert!(matches!(frontier.take(at(1.0), never), Take::Drop(..)));
+    assert!(matches!(frontier.take(at(1.0), never), Take::Wait(Some(t)) if t == at(99.0)));
+}
+
+#[test]
+fn a_host_that_is_given_up_ends_its_pages_in_the_crawl_too() {
+    let mut frontier = frontier(false, &[]);
+    let id = lane(&mut frontier, "http://a/");
+    frontier.add(id, 3, at(0.0));
+    frontier.close_input();
+    let mut now = at(0.0);
+    let (mut next, mut dropped) = (0, 0);
+    loop {
+        match take(&mut frontier, now) {
+            Take::Fill(_, permit) => {
+                filled(&mut frontier, id, next..next + 1, now);
+                next += 1;
+                if permit.is_some() {
+                    let (mut pending, why) = frontier.leave_filled(id, now).unwrap();
+                    assert_eq!(why, None);
+                    for _ in 0..3 {
+                        frontier.failed(id, &mut pending, failure(1, "refused"), now);
+                        now = now + Duration::from_mins(15);
+                    }
+                    frontier.failed(id, &mut pending, failure(1, "refused"), now);
+                    frontier.put_back(id, pending, now, now);
+                    frontier.came_back(id, now);
+                }
+            }
+            Take::Drop(..) => dropped += 1,
+            Take::Done => break,
+            Take::Wait(until) => now = until.unwrap(),
+            _ => panic!("nothing else"),
+        }
+    }
+    assert_eq!((next, dropped), (3, 3));
 }

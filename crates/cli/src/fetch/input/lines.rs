@@ -32,6 +32,8 @@ struct Source {
     /// The file's path, if the source is a file.
     file: Option<PathBuf>,
     reader: Reader,
+    /// The number of bytes to read, if it is known.
+    len: Option<u64>,
     /// The number of lines read so far.
     line: u64,
 }
@@ -102,7 +104,9 @@ impl Sources {
                 }
                 let mut reader = Reader::new(file);
                 // A pipe may be slow, so only a file is checked.
-                if found.is_ok_and(|found| found.is_file()) && reader.is_binary() {
+                let len = found.ok().filter(std::fs::Metadata::is_file);
+                let len = len.map(|found| found.len());
+                if len.is_some() && reader.is_binary() {
                     return Err(Wrong(format!(
                         "{}: is no text; a file with one URL a line is needed (of a packed one: zcat FILE | politely fetch -)",
                         path.display()
@@ -110,6 +114,7 @@ impl Sources {
                 }
                 let mut source = Source::new(path.display().to_string(), reader);
                 source.file = Some(path.to_owned());
+                source.len = len;
                 sources.push(source);
             }
             None => {}
@@ -125,8 +130,15 @@ impl Sources {
 
     /// Returns a list in memory as a source.
     pub(crate) fn of_bytes(name: &str, list: Vec<u8>) -> Self {
-        let reader = Reader::new(Cursor::new(list));
-        Self(vec![Source::new(name.to_owned(), reader)])
+        let len = list.len() as u64;
+        let mut source = Source::new(name.to_owned(), Reader::new(Cursor::new(list)));
+        source.len = Some(len);
+        Self(vec![source])
+    }
+
+    /// Returns the number of bytes to read, or `None` if a source does not tell.
+    pub(crate) fn len(&self) -> Option<u64> {
+        self.0.iter().map(|source| source.len).sum()
     }
 
     /// Returns whether there is nothing to read.
@@ -178,6 +190,7 @@ impl Source {
             name,
             file: None,
             reader,
+            len: None,
             line: 0,
         }
     }

@@ -35,6 +35,21 @@ impl Engine {
         self.stop();
     }
 
+    /// Stops the run, because its pages cannot be read or written.
+    pub(crate) fn lose_crawl(&self, why: &str) {
+        if self.store.is_some() {
+            return self.lose_state(why);
+        }
+        if !self.state_lost.swap(true, Ordering::Relaxed) {
+            let dir = std::env::temp_dir();
+            self.talk.say(&format!(
+                "error: cannot keep the queue in \"{}\": {why}; the run stops, set TMPDIR to a folder with more room",
+                dir.display()
+            ));
+        }
+        self.stop();
+    }
+
     /// Restores the keys that a killed process used. Each waits one interval after its last
     /// request.
     pub(crate) fn recover(&self, known: HashMap<String, Known>) {
