@@ -20,9 +20,9 @@ use politely_frontier::{
 use tempfile::TempDir;
 use url::{Position, Url};
 
-use super::frontier::LaneId;
-use super::frontier::pending::Page;
 use super::input::lines::Line;
+use super::lanes::LaneId;
+use super::lanes::pending::Page;
 use crate::exit::io_words;
 
 /// The name of the one crawl.

@@ -1,6 +1,6 @@
 //! The run: workers take requests that may leave, and share this state.
 //!
-//! A worker takes the next request that may leave from the frontier, sends it, reports it, and
+//! A worker takes the next request that may leave from the lanes, sends it, reports it, and
 //! takes another. There is no queue between a dispatcher and its workers, and no task per URL. Idle
 //! workers sleep. One of them, the watch, sleeps only until the next lane is due. It hands the
 //! watch on when it finds work.
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use super::Names;
 use super::crawl::{Crawl, Finished};
-use super::frontier::outage::Patience;
-use super::frontier::pending::Pending;
-use super::frontier::{Frontier, Job, LaneId, Take};
+use super::lanes::outage::Patience;
+use super::lanes::pending::Pending;
+use super::lanes::{Job, LaneId, Lanes, Take};
 use super::limits::{Leave, Limits};
 use super::report::failures::Failures;
 use super::report::output::{Output, Row, Written};
@@ -45,7 +45,7 @@ pub(crate) struct Engine {
     pub(crate) failures: Failures,
     pub(crate) talk: Talk,
     pub(super) names: Names,
-    frontier: Mutex<Shared>,
+    lanes: Mutex<Shared>,
     /// Answers about robots.txt that are not stored yet.
     robots_kept: Mutex<Vec<(String, Cached)>>,
     /// Held while states are read and written.
@@ -68,7 +68,7 @@ pub(crate) struct Engine {
 
 /// The state under the one lock.
 pub(crate) struct Shared {
-    pub(crate) frontier: Frontier,
+    pub(crate) lanes: Lanes,
     /// The time until which the watch sleeps, if a worker is on watch.
     watching: Option<Timestamp>,
 }
@@ -108,7 +108,7 @@ impl Engine {
             attempts_max: policy.attempts_max,
             give_up_after: settings.give_up_after,
         };
-        let frontier = Frontier::new(settings.robots, patience);
+        let lanes = Lanes::new(settings.robots, patience);
         // The seed is used for the jitter of retries only.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
         Self {
@@ -123,8 +123,8 @@ impl Engine {
             failures: Failures::default(),
             talk,
             names,
-            frontier: Mutex::new(Shared {
-                frontier,
+            lanes: Mutex::new(Shared {
+                lanes,
                 watching: None,
             }),
             robots_kept: Mutex::default(),
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops the run: no further request is started, and those in flight are finished.
@@ -180,7 +180,7 @@ impl Engine {
             let mut shared = self.lock();
             let now = self.limits.now();
             for key in &keys {
-                shared.frontier.ask_again(key, now);
+                shared.lanes.ask_again(key, now);
             }
             drop(shared);
             self.look_again();
@@ -248,9 +248,9 @@ impl Engine {
     /// Returns the next request, or whether this worker is on watch until there is one.
     fn take(&self) -> (Take<Leave>, bool) {
         let mut shared = self.lock();
-        let Shared { frontier, watching } = &mut *shared;
+        let Shared { lanes, watching } = &mut *shared;
         let now = self.limits.now();
-        let take = frontier.take(now, |lane| self.limits.may_leave(lane));
+        let take = lanes.take(now, |lane| self.limits.may_leave(lane));
         match take {
             Take::Wait(until) => {
                 let until = until.unwrap_or(Timestamp::NEVER);
@@ -268,7 +268,7 @@ impl Engine {
             }
             Take::Done => {}
             // Another worker handles the lane that is due next, or keeps watch.
-            _ if watching.is_none() || frontier.is_due(now) => self.idle.notify_one(),
+            _ if watching.is_none() || lanes.is_due(now) => self.idle.notify_one(),
             _ => {}
         }
         (take, false)
@@ -307,10 +307,10 @@ impl Engine {
     /// Takes further pages of `lane` out of the crawl. Returns whether that succeeded.
     fn fill_now(&self, lane: LaneId) -> bool {
         let most = self.crawl.unit_len_max();
-        let (origin, most) = self.lock().frontier.fill_len(lane, most, self.limits.now());
+        let (origin, most) = self.lock().lanes.fill_len(lane, most, self.limits.now());
         let mut is_whole = true;
         let taken = self.crawl.take(lane, &origin, most, |pages| {
-            is_whole = self.lock().frontier.filled(lane, pages, self.limits.now());
+            is_whole = self.lock().lanes.filled(lane, pages, self.limits.now());
         });
         if let Err(why) = taken {
             self.lose_crawl(&why);
@@ -324,7 +324,7 @@ impl Engine {
 
     /// Sends the first page of a lane, which got `permit` before its pages.
     async fn leave_filled(&self, lane: LaneId, permit: Leave) {
-        let first = self.lock().frontier.leave_filled(lane, self.limits.now());
+        let first = self.lock().lanes.leave_filled(lane, self.limits.now());
         match first {
             Some((pending, None)) => {
                 let job = Job {
@@ -380,8 +380,8 @@ impl Engine {
     fn dropped(&self, lane: LaneId, pending: &Pending, why: &str) {
         let name = {
             let mut shared = self.lock();
-            shared.frontier.over(lane, true);
-            shared.frontier.lane(lane).name().to_owned()
+            shared.lanes.over(lane, true);
+            shared.lanes.lane(lane).name().to_owned()
         };
         self.write(pending, &pending.row(&name, why));
     }
@@ -391,8 +391,8 @@ impl Engine {
     pub(crate) fn settle_set_aside(&self) -> u64 {
         if self.store.is_some() {
             let shared = self.lock();
-            let left = shared.frontier.pages_aside();
-            if let Some((_, _, why)) = shared.frontier.set_aside() {
+            let left = shared.lanes.pages_aside();
+            if let Some((_, _, why)) = shared.lanes.set_aside() {
                 self.talk
                     .say(&format!("{why}: its URLs stay in the state folder"));
             }
@@ -401,11 +401,11 @@ impl Engine {
         loop {
             let (lane, why, pending) = {
                 let mut shared = self.lock();
-                let Some((lane, _, why)) = shared.frontier.set_aside() else {
+                let Some((lane, _, why)) = shared.lanes.set_aside() else {
                     return 0;
                 };
                 let why = why.to_owned();
-                (lane, why, shared.frontier.drain(lane))
+                (lane, why, shared.lanes.drain(lane))
             };
             match pending {
                 Some(pending) => self.dropped(lane, &pending, &why),
@@ -441,10 +441,8 @@ impl Engine {
         };
         let mut keys: HashSet<Key> = {
             let mut shared = self.lock();
-            let dirty = shared.frontier.take_dirty();
-            let keys = dirty
-                .into_iter()
-                .flat_map(|id| &shared.frontier.lane(id).keys);
+            let dirty = shared.lanes.take_dirty();
+            let keys = dirty.into_iter().flat_map(|id| &shared.lanes.lane(id).keys);
             keys.map(|keys| keys[0].clone()).collect()
         };
         keys.extend(active);

@@ -3,7 +3,7 @@
 //! | room | its part |
 //! | --- | --- |
 //! | `input` | reads URLs into the crawl |
-//! | `frontier` | chooses the next request, and detects hosts that serve nothing |
+//! | `lanes` | chooses the next request, and detects hosts that serve nothing |
 //! | `transport` | sends a request and reads its answer |
 //! | `state` | stores what the run needs to continue after a kill |
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
@@ -15,8 +15,8 @@
 
 mod crawl;
 mod engine;
-mod frontier;
 mod input;
+mod lanes;
 mod limits;
 mod report;
 mod retry;
@@ -155,7 +155,7 @@ pub(crate) fn fetch(
     runtime.shutdown_timeout(Duration::from_millis(100));
     engine.crawl.remove_folder();
     let shared = engine.lock();
-    let lanes = shared.frontier.lanes().iter();
+    let lanes = shared.lanes.all().iter();
     let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
     let ends = keys.filter_map(|key| {
         Some(KeyEnd {
@@ -193,7 +193,7 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     listening.abort();
     showing.abort();
     keeping.abort();
-    let left = engine.settle_set_aside() + engine.lock().frontier.waiting();
+    let left = engine.settle_set_aside() + engine.lock().lanes.waiting();
     engine.keep();
     // After an interrupt, a reader that still waits for input is not joined.
     let ingested = if reading.is_finished() || !engine.is_stopping() {
@@ -246,7 +246,7 @@ async fn listen(engine: Arc<Engine>) {
         }
     };
     told().await;
-    let in_flight = engine.lock().frontier.in_flight();
+    let in_flight = engine.lock().lanes.in_flight();
     engine.talk.say(&format!(
         "interrupted: finishing {in_flight} in flight; Ctrl-C again stops at once"
     ));

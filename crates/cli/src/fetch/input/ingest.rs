@@ -45,7 +45,7 @@ impl Ingest {
             }
             ingested.cut = true;
         }
-        engine.lock().frontier.close_input();
+        engine.lock().lanes.close_input();
         engine.look_again();
         ingested
     }
@@ -197,12 +197,12 @@ impl Engine {
         for (url, count) in pages {
             // A lane without keys gets its host's key when it is resolved.
             let keys = || self.limits.keys(url).unwrap_or_default();
-            let (lane, is_new) = shared.frontier.lane_of(url, keys);
+            let (lane, is_new) = shared.lanes.lane_of(url, keys);
             if is_new {
-                self.introduce(shared.frontier.lane_mut(lane));
+                self.introduce(shared.lanes.lane_mut(lane));
             }
-            shared.frontier.add(lane, count, now);
+            shared.lanes.add(lane, count, now);
         }
-        self.set_hosts(shared.frontier.lanes().len());
+        self.set_hosts(shared.lanes.all().len());
     }
 }

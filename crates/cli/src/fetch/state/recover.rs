@@ -12,7 +12,7 @@ use politely::core::key::Key;
 use super::sent::Known;
 use crate::exit::io_words;
 use crate::fetch::engine::Engine;
-use crate::fetch::frontier::Lane;
+use crate::fetch::lanes::Lane;
 use crate::fetch::limits::Leave;
 use crate::fetch::robots::{self, Rules, Standing};
 

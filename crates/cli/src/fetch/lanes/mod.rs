@@ -1,4 +1,4 @@
-//! The frontier decides which URL is next.
+//! The lanes decide which page is next.
 //!
 //! Pages of one origin form a [`Lane`]: the number of its pages in the crawl, the pages that it
 //! took out last, the requests that are retried, and the state of its robots.txt. Lanes wait in one
@@ -40,7 +40,7 @@ pub(crate) type LaneId = u32;
 pub(crate) type KeySet = Box<[Key]>;
 
 /// All waiting URLs, and the lanes that hold them.
-pub(crate) struct Frontier {
+pub(crate) struct Lanes {
     lanes: Vec<Lane>,
     by_origin: HashMap<Box<str>, LaneId>,
     due: NextQueue<(LaneId, u32)>,
@@ -108,8 +108,8 @@ pub(crate) enum Refused {
     SetAside(String),
 }
 
-impl Frontier {
-    /// Returns an empty frontier. `robots` means that each origin's robots.txt comes first.
+impl Lanes {
+    /// Returns no lanes. `robots` means that each origin's robots.txt comes first.
     pub(crate) fn new(robots: bool, patience: Patience) -> Self {
         Self {
             lanes: Vec::new(),
@@ -166,7 +166,7 @@ impl Frontier {
         &mut self.lanes[id as usize]
     }
 
-    pub(crate) fn lanes(&self) -> &[Lane] {
+    pub(crate) fn all(&self) -> &[Lane] {
         &self.lanes
     }
 

@@ -3,9 +3,9 @@
 use politely::core::Timestamp;
 
 use super::pending::{Page, Pending};
-use super::{Frontier, LaneId};
+use super::{LaneId, Lanes};
 
-impl Frontier {
+impl Lanes {
     /// Returns the origin of a lane, and how many of its pages to take, at most `most`.
     pub(crate) fn fill_len(&mut self, id: LaneId, most: u32, now: Timestamp) -> (Box<str>, u32) {
         let lane = &mut self.lanes[id as usize];

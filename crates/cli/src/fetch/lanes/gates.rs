@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely::core::Timestamp;
 
-use super::{Frontier, LaneId};
+use super::{LaneId, Lanes};
 
 /// The queue of lanes for a key that many lanes share (a site, an address, the whole run).
 ///
@@ -26,7 +26,7 @@ const LET_IN: usize = 32;
 /// The time until the next lanes are asked, if all that were asked may leave.
 const LET_IN_EVERY: Duration = Duration::from_millis(1);
 
-impl Frontier {
+impl Lanes {
     pub(super) fn let_in(&mut self, number: u32, stamp: u32, now: Timestamp) {
         let gate = &mut self.gates[number as usize];
         if gate.stamp != stamp {

@@ -1,4 +1,4 @@
-//! A request on its way through the frontier, with the data of its result line.
+//! A request on its way through the lanes, with the data of its result line.
 
 use http::Method;
 use politely::core::retry::Attempt;

@@ -15,13 +15,13 @@ fn at(secs: f64) -> Timestamp {
     Timestamp::from_secs_f64(secs)
 }
 
-fn frontier(robots: bool, urls: &[(&str, u64)]) -> Frontier {
-    let mut frontier = Frontier::new(robots, PATIENCE);
+fn lanes(robots: bool, urls: &[(&str, u64)]) -> Lanes {
+    let mut lanes = Lanes::new(robots, PATIENCE);
     for &(url, number) in urls {
-        let lane = lane(&mut frontier, url);
-        add(&mut frontier, lane, page(url, number), at(0.0));
+        let lane = lane(&mut lanes, url);
+        add(&mut lanes, lane, page(url, number), at(0.0));
     }
-    frontier
+    lanes
 }
 
 /// A page whose URL ends with its number.
@@ -33,9 +33,9 @@ fn page(url: &str, number: u64) -> Page {
 }
 
 /// Adds a page, which the lane takes out of the crawl at once.
-fn add(frontier: &mut Frontier, lane: LaneId, page: Page, now: Timestamp) {
-    frontier.add(lane, 1, now);
-    assert!(frontier.filled(lane, vec![page], now));
+fn add(lanes: &mut Lanes, lane: LaneId, page: Page, now: Timestamp) {
+    lanes.add(lane, 1, now);
+    assert!(lanes.filled(lane, vec![page], now));
 }
 
 fn number(pending: &Pending) -> u64 {
@@ -43,17 +43,17 @@ fn number(pending: &Pending) -> u64 {
     number.parse().unwrap()
 }
 
-fn lane(frontier: &mut Frontier, url: &str) -> LaneId {
+fn lane(lanes: &mut Lanes, url: &str) -> LaneId {
     let url = Url::parse(url).unwrap();
-    frontier
+    lanes
         .lane_of(&url, || {
             Box::new([Box::new([Key::of_url(&url).unwrap()]) as KeySet])
         })
         .0
 }
 
-fn take(frontier: &mut Frontier, now: Timestamp) -> Take<()> {
-    frontier.take(now, |_| Ok(()))
+fn take(lanes: &mut Lanes, now: Timestamp) -> Take<()> {
+    lanes.take(now, |_| Ok(()))
 }
 
 fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
@@ -66,16 +66,16 @@ fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
 }
 
 /// The robots.txt of a lane comes at the first second.
-fn robots_come(frontier: &mut Frontier, id: LaneId, text: &[u8]) {
+fn robots_come(lanes: &mut Lanes, id: LaneId, text: &[u8]) {
     let rules = Rules::of(Some(200), text, "politely").unwrap().into();
     let until = at(100.0);
-    frontier.robots_answered(id, Standing::Known { rules, until }, at(1.0));
-    frontier.came_back(id, at(1.0));
+    lanes.robots_answered(id, Standing::Known { rules, until }, at(1.0));
+    lanes.came_back(id, at(1.0));
 }
 
 #[test]
 fn a_slow_host_never_delays_a_fast_one() {
-    let mut frontier = frontier(
+    let mut lanes = lanes(
         false,
         &[
             ("http://slow/", 1),
@@ -91,101 +91,97 @@ fn a_slow_host_never_delays_a_fast_one() {
         }
     };
     for wanted in [2, 3] {
-        let (_, pending) = sent(frontier.take(at(0.0), may));
+        let (_, pending) = sent(lanes.take(at(0.0), may));
         assert_eq!(number(&pending), wanted);
     }
-    assert!(matches!(frontier.take(at(0.0), may), Take::Wait(Some(t)) if t == at(60.0)));
-    assert_eq!(number(&sent(take(&mut frontier, at(60.0))).1), 1);
+    assert!(matches!(lanes.take(at(0.0), may), Take::Wait(Some(t)) if t == at(60.0)));
+    assert_eq!(number(&sent(take(&mut lanes, at(60.0))).1), 1);
 }
 
 #[test]
 fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
-    let mut frontier = frontier(
+    let mut lanes = lanes(
         false,
         &[("http://a/", 1), ("http://a/", 2), ("https://a/", 3)],
     );
-    frontier.close_input();
-    let (id, _) = sent(take(&mut frontier, at(0.0)));
+    lanes.close_input();
+    let (id, _) = sent(take(&mut lanes, at(0.0)));
     let full =
         |lane: &Lane| -> Result<(), _> { Err(Refused::Slot(at(120.0), lane.keys[0][0].clone())) };
-    assert!(matches!(frontier.take(at(0.0), full), Take::Wait(Some(t)) if t == at(120.0)));
-    frontier.came_back(id, at(1.0));
+    assert!(matches!(lanes.take(at(0.0), full), Take::Wait(Some(t)) if t == at(120.0)));
+    lanes.came_back(id, at(1.0));
     // The key has two lanes: its http and its https one.
     let numbers = [
-        number(&sent(take(&mut frontier, at(1.0))).1),
-        number(&sent(take(&mut frontier, at(1.0))).1),
+        number(&sent(take(&mut lanes, at(1.0))).1),
+        number(&sent(take(&mut lanes, at(1.0))).1),
     ];
     assert_eq!(numbers.iter().sum::<u64>(), 5);
-    frontier.came_back(0, at(2.0));
-    frontier.came_back(1, at(2.0));
+    lanes.came_back(0, at(2.0));
+    lanes.came_back(1, at(2.0));
     // Out-of-date entries of earlier waits once kept the run alive until leases expired.
-    assert!(matches!(take(&mut frontier, at(2.0)), Take::Done));
+    assert!(matches!(take(&mut lanes, at(2.0)), Take::Done));
 }
 
 /// A lane may be due earlier than the limits said, because the answer to its last page can double
 /// its rate.
 #[test]
 fn a_lane_that_waits_for_its_time_is_asked_again_at_a_report() {
-    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
-    let (id, _) = sent(take(&mut frontier, at(0.0)));
+    let mut lanes = lanes(false, &[("http://a/", 1), ("http://a/", 2)]);
+    let (id, _) = sent(take(&mut lanes, at(0.0)));
     let later = |_: &Lane| -> Result<(), _> { Err(Refused::At(at(1.0))) };
-    assert!(matches!(frontier.take(at(0.0), later), Take::Wait(Some(t)) if t == at(1.0)));
-    frontier.came_back(id, at(0.1));
-    assert_eq!(number(&sent(take(&mut frontier, at(0.1))).1), 2);
+    assert!(matches!(lanes.take(at(0.0), later), Take::Wait(Some(t)) if t == at(1.0)));
+    lanes.came_back(id, at(0.1));
+    assert_eq!(number(&sent(take(&mut lanes, at(0.1))).1), 2);
 }
 
 #[test]
 fn a_page_that_came_back_goes_behind_all_that_waited_then_and_not_before_its_time() {
-    let mut frontier = frontier(
+    let mut lanes = lanes(
         false,
         &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)],
     );
-    let (id, first) = sent(take(&mut frontier, at(0.0)));
-    let (_, second) = sent(take(&mut frontier, at(0.0)));
-    frontier.put_back(id, first, at(5.0), at(1.0));
-    frontier.put_back(id, second, Timestamp::ZERO, at(1.0));
-    frontier.came_back(id, at(1.0));
-    frontier.came_back(id, at(1.0));
+    let (id, first) = sent(take(&mut lanes, at(0.0)));
+    let (_, second) = sent(take(&mut lanes, at(0.0)));
+    lanes.put_back(id, first, at(5.0), at(1.0));
+    lanes.put_back(id, second, Timestamp::ZERO, at(1.0));
+    lanes.came_back(id, at(1.0));
+    lanes.came_back(id, at(1.0));
     // This page is added after the others came back.
-    add(&mut frontier, id, page("http://a/", 4), at(1.0));
+    add(&mut lanes, id, page("http://a/", 4), at(1.0));
     for (wanted, why) in [
         (3, "it waited when the others came back"),
         (2, "it came back before the next was added"),
         (4, "the first page still waits for its time"),
     ] {
-        assert_eq!(
-            number(&sent(take(&mut frontier, at(1.0))).1),
-            wanted,
-            "{why}"
-        );
+        assert_eq!(number(&sent(take(&mut lanes, at(1.0))).1), wanted, "{why}");
     }
-    assert!(matches!(take(&mut frontier, at(1.0)), Take::Wait(Some(t)) if t == at(5.0)));
-    assert_eq!(number(&sent(take(&mut frontier, at(5.0))).1), 1);
+    assert!(matches!(take(&mut lanes, at(1.0)), Take::Wait(Some(t)) if t == at(5.0)));
+    assert_eq!(number(&sent(take(&mut lanes, at(5.0))).1), 1);
 }
 
 #[test]
 fn a_host_in_trouble_is_asked_for_what_was_not_tried_and_then_in_turn() {
-    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
+    let mut lanes = lanes(false, &[("http://a/", 1), ("http://a/", 2)]);
     let mut now = at(0.0);
-    let mut fail = |frontier: &mut Frontier, added: Option<u64>| {
+    let mut fail = |lanes: &mut Lanes, added: Option<u64>| {
         now = now + Duration::from_secs(1);
-        let (id, mut pending) = sent(take(frontier, now));
+        let (id, mut pending) = sent(take(lanes, now));
         let tried = number(&pending);
-        frontier.failed(id, &mut pending, failure(tried, "503"), now);
-        frontier.put_back(id, pending, Timestamp::ZERO, now);
-        frontier.came_back(id, now);
+        lanes.failed(id, &mut pending, failure(tried, "503"), now);
+        lanes.put_back(id, pending, Timestamp::ZERO, now);
+        lanes.came_back(id, now);
         if let Some(added) = added {
-            add(frontier, id, page("http://a/", added), now);
+            add(lanes, id, page("http://a/", added), now);
         }
         tried
     };
     let asked = [
-        fail(&mut frontier, Some(3)),
-        fail(&mut frontier, None),
-        fail(&mut frontier, None),
-        fail(&mut frontier, None),
-        fail(&mut frontier, None),
-        fail(&mut frontier, None),
+        fail(&mut lanes, Some(3)),
+        fail(&mut lanes, None),
+        fail(&mut lanes, None),
+        fail(&mut lanes, None),
+        fail(&mut lanes, None),
+        fail(&mut lanes, None),
     ];
     assert_eq!(asked, [1, 2, 3, 1, 2, 3]);
 }
@@ -193,33 +189,33 @@ fn a_host_in_trouble_is_asked_for_what_was_not_tried_and_then_in_turn() {
 /// A page whose failures count ends without a further request as soon as that is known.
 #[test]
 fn a_page_that_failed_while_others_were_served_is_out_of_attempts() {
-    let mut frontier = frontier(
+    let mut lanes = lanes(
         false,
         &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)],
     );
-    let serve = |frontier: &mut Frontier, wanted: u64| {
-        let (id, pending) = sent(take(frontier, at(1.0)));
+    let serve = |lanes: &mut Lanes, wanted: u64| {
+        let (id, pending) = sent(take(lanes, at(1.0)));
         assert_eq!(number(&pending), wanted);
-        frontier.tried(id);
-        frontier.served(id);
-        frontier.came_back(id, at(1.0));
+        lanes.tried(id);
+        lanes.served(id);
+        lanes.came_back(id, at(1.0));
     };
     for other in [2, 3] {
-        let (id, mut pending) = sent(take(&mut frontier, at(1.0)));
+        let (id, mut pending) = sent(take(&mut lanes, at(1.0)));
         assert_eq!(number(&pending), 1);
-        let verdict = frontier.failed(id, &mut pending, failure(1, "504"), at(1.0));
+        let verdict = lanes.failed(id, &mut pending, failure(1, "504"), at(1.0));
         assert_eq!(verdict, Verdict::Uncharged);
         pending.trouble = Some("504".into());
-        frontier.put_back(id, pending, Timestamp::ZERO, at(1.0));
-        frontier.came_back(id, at(1.0));
-        serve(&mut frontier, other);
+        lanes.put_back(id, pending, Timestamp::ZERO, at(1.0));
+        lanes.came_back(id, at(1.0));
+        serve(&mut lanes, other);
         if other == 2 {
             // The bad page came back while the third waited.
-            serve(&mut frontier, 3);
-            add(&mut frontier, id, page("http://a/", 3), at(1.0));
+            serve(&mut lanes, 3);
+            add(&mut lanes, id, page("http://a/", 3), at(1.0));
         }
     }
-    let Take::Drop(_, pending, why) = take(&mut frontier, at(1.0)) else {
+    let Take::Drop(_, pending, why) = take(&mut lanes, at(1.0)) else {
         panic!("not dropped")
     };
     assert_eq!((number(&pending), &*why), (1, "504 (failed 2 times)"));
@@ -229,8 +225,8 @@ fn a_page_that_failed_while_others_were_served_is_out_of_attempts() {
 fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
     let urls: Vec<(String, u64)> = (0..20).map(|i| (format!("http://a/{i}"), i)).collect();
     let urls: Vec<(&str, u64)> = urls.iter().map(|(url, i)| (url.as_str(), *i)).collect();
-    let mut frontier = frontier(false, &urls);
-    frontier.close_input();
+    let mut lanes = lanes(false, &urls);
+    lanes.close_input();
     let (mut now, mut dropped, mut asked, mut open) = (at(0.0), 0, 0, at(0.0));
     loop {
         // The breaker rests for a minute after each failure.
@@ -241,27 +237,27 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
                 Ok(())
             }
         };
-        match frontier.take(now, may) {
+        match lanes.take(now, may) {
             Take::Send(Job {
                 lane, mut pending, ..
             }) => {
                 asked += 1;
                 open = now + Duration::from_mins(1);
                 let tried = number(&pending);
-                match frontier.failed(lane, &mut pending, failure(tried, "refused"), now) {
+                match lanes.failed(lane, &mut pending, failure(tried, "refused"), now) {
                     Verdict::GiveUp(_) => dropped += 1,
                     verdict => {
                         assert_eq!(verdict, Verdict::Uncharged);
-                        frontier.put_back(lane, pending, Timestamp::ZERO, now);
+                        lanes.put_back(lane, pending, Timestamp::ZERO, now);
                     }
                 }
-                frontier.came_back(lane, now);
+                lanes.came_back(lane, now);
             }
             Take::Wait(until) => now = until.unwrap(),
             Take::Drop(lane, _, why) => {
                 assert!(why.contains("served nothing for 900 s"), "{why}");
                 assert!(why.ends_with("refused"), "{why}");
-                frontier.over(lane, true);
+                lanes.over(lane, true);
                 dropped += 1;
             }
             Take::Done => break,
@@ -284,12 +280,12 @@ fn failure(number: u64, words: &str) -> Failed<'_> {
 
 #[test]
 fn robots_txt_comes_before_the_first_page_and_holds_no_slot_of_it() {
-    let mut frontier = frontier(true, &[("http://a/x", 1)]);
-    let (id, robots) = sent(take(&mut frontier, at(0.0)));
+    let mut lanes = lanes(true, &[("http://a/x", 1)]);
+    let (id, robots) = sent(take(&mut lanes, at(0.0)));
     assert_eq!(robots.hop.unwrap().path(), "/robots.txt");
-    assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
-    robots_come(&mut frontier, id, b"User-agent: *\nDisallow: /x");
-    let Take::Drop(_, pending, why) = take(&mut frontier, at(1.0)) else {
+    assert!(matches!(take(&mut lanes, at(0.0)), Take::Wait(_)));
+    robots_come(&mut lanes, id, b"User-agent: *\nDisallow: /x");
+    let Take::Drop(_, pending, why) = take(&mut lanes, at(1.0)) else {
         panic!("not dropped")
     };
     assert_eq!(
@@ -300,66 +296,66 @@ fn robots_txt_comes_before_the_first_page_and_holds_no_slot_of_it() {
 
 #[test]
 fn two_origins_whose_robots_redirect_to_each_other_do_not_wait_for_ever() {
-    let mut frontier = frontier(true, &[("http://a/", 1), ("http://b/", 2)]);
-    let (a, robots_a) = sent(take(&mut frontier, at(0.0)));
-    let (b, robots_b) = sent(take(&mut frontier, at(0.0)));
+    let mut lanes = lanes(true, &[("http://a/", 1), ("http://b/", 2)]);
+    let (a, robots_a) = sent(take(&mut lanes, at(0.0)));
+    let (b, robots_b) = sent(take(&mut lanes, at(0.0)));
     for (from, to, robots) in [(a, b, robots_a), (b, a, robots_b)] {
-        frontier.put_back(to, robots, Timestamp::ZERO, at(1.0));
-        frontier.came_back(from, at(1.0));
+        lanes.put_back(to, robots, Timestamp::ZERO, at(1.0));
+        lanes.came_back(from, at(1.0));
     }
     let purposes = [
-        sent(take(&mut frontier, at(1.0))).1.purpose,
-        sent(take(&mut frontier, at(1.0))).1.purpose,
+        sent(take(&mut lanes, at(1.0))).1.purpose,
+        sent(take(&mut lanes, at(1.0))).1.purpose,
     ];
     assert!(purposes.contains(&Purpose::Robots(a)) && purposes.contains(&Purpose::Robots(b)));
 }
 
 #[test]
 fn a_host_set_aside_does_not_keep_the_run_alive_and_its_urls_are_found() {
-    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
-    frontier.close_input();
+    let mut lanes = lanes(false, &[("http://a/", 1), ("http://a/", 2)]);
+    lanes.close_input();
     let aside = |_: &Lane| -> Result<(), _> { Err(Refused::SetAside("held for a day".to_owned())) };
-    assert!(matches!(frontier.take(at(0.0), aside), Take::Done));
-    let (id, pages, why) = frontier.set_aside().unwrap();
+    assert!(matches!(lanes.take(at(0.0), aside), Take::Done));
+    let (id, pages, why) = lanes.set_aside().unwrap();
     assert_eq!((pages, why), (2, "held for a day"));
-    assert_eq!(frontier.pages_aside(), 2);
-    let numbers: Vec<_> = std::iter::from_fn(|| frontier.drain(id))
+    assert_eq!(lanes.pages_aside(), 2);
+    let numbers: Vec<_> = std::iter::from_fn(|| lanes.drain(id))
         .map(|pending| number(&pending))
         .collect();
-    assert_eq!((numbers, frontier.waiting()), (vec![1, 2], 0));
-    assert!(frontier.set_aside().is_none());
+    assert_eq!((numbers, lanes.waiting()), (vec![1, 2], 0));
+    assert!(lanes.set_aside().is_none());
 }
 
 #[test]
 fn waiting_is_counted_for_the_first_in_line() {
-    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
-    assert_eq!(sent(take(&mut frontier, at(3.0))).1.waited_us, 3 * S);
-    assert_eq!(sent(take(&mut frontier, at(5.0))).1.waited_us, 2 * S);
+    let mut lanes = lanes(false, &[("http://a/", 1), ("http://a/", 2)]);
+    assert_eq!(sent(take(&mut lanes, at(3.0))).1.waited_us, 3 * S);
+    assert_eq!(sent(take(&mut lanes, at(5.0))).1.waited_us, 2 * S);
 }
 
 #[test]
 fn an_address_is_found_out_once_and_first() {
-    let mut frontier = Frontier::new(false, PATIENCE);
+    let mut lanes = Lanes::new(false, PATIENCE);
     let url = Url::parse("http://a/").unwrap();
-    let (id, _) = frontier.lane_of(&url, Box::default);
-    add(&mut frontier, id, page("http://a/", 1), at(0.0));
-    add(&mut frontier, id, page("http://a/", 2), at(0.0));
-    assert!(matches!(take(&mut frontier, at(0.0)), Take::Resolve(0)));
-    assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
-    frontier.resolved(
+    let (id, _) = lanes.lane_of(&url, Box::default);
+    add(&mut lanes, id, page("http://a/", 1), at(0.0));
+    add(&mut lanes, id, page("http://a/", 2), at(0.0));
+    assert!(matches!(take(&mut lanes, at(0.0)), Take::Resolve(0)));
+    assert!(matches!(take(&mut lanes, at(0.0)), Take::Wait(_)));
+    lanes.resolved(
         id,
         Box::new([Box::new([Key::host("a").unwrap()]) as KeySet]),
         at(1.0),
     );
-    assert_eq!(number(&sent(take(&mut frontier, at(1.0))).1), 1);
+    assert_eq!(number(&sent(take(&mut lanes, at(1.0))).1), 1);
 }
 
 #[test]
 fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
     let urls: Vec<(String, u64)> = (0..1_000).map(|i| (format!("http://h{i}/"), i)).collect();
     let urls: Vec<(&str, u64)> = urls.iter().map(|(url, i)| (url.as_str(), *i)).collect();
-    let mut frontier = frontier(false, &urls);
-    frontier.close_input();
+    let mut lanes = lanes(false, &urls);
+    lanes.close_input();
     let key = Key::custom("run").unwrap();
     let mut free_at = at(0.0);
     let (mut asked, mut seen, mut now) = (0, Vec::new(), at(0.0));
@@ -373,10 +369,10 @@ fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
             free_at = now + Duration::from_millis(100);
             Ok(())
         };
-        match frontier.take(now, may) {
+        match lanes.take(now, may) {
             Take::Send(job) => {
                 seen.push(number(&job.pending));
-                frontier.came_back(job.lane, now);
+                lanes.came_back(job.lane, now);
             }
             Take::Wait(until) => now = until.unwrap(),
             Take::Done => break,
@@ -391,16 +387,16 @@ fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
 
 #[test]
 fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
-    let mut frontier = frontier(true, &[("http://a/x", 1), ("http://a/private", 2)]);
-    let (id, _) = sent(take(&mut frontier, at(0.0)));
-    robots_come(&mut frontier, id, b"User-agent: *\nDisallow: /private");
-    let Take::Send(job) = take(&mut frontier, at(1.0)) else {
+    let mut lanes = lanes(true, &[("http://a/x", 1), ("http://a/private", 2)]);
+    let (id, _) = sent(take(&mut lanes, at(0.0)));
+    robots_come(&mut lanes, id, b"User-agent: *\nDisallow: /private");
+    let Take::Send(job) = take(&mut lanes, at(1.0)) else {
         panic!("not sent")
     };
     // The retry has a delay, so the fresh page is next.
-    frontier.put_back(id, job.pending, at(50.0), at(1.0));
-    frontier.came_back(id, at(1.0));
-    let Take::Drop(_, page, _) = take(&mut frontier, at(1.0)) else {
+    lanes.put_back(id, job.pending, at(50.0), at(1.0));
+    lanes.came_back(id, at(1.0));
+    let Take::Drop(_, page, _) = take(&mut lanes, at(1.0)) else {
         panic!("not dropped")
     };
     assert_eq!(number(&page), 2);
@@ -416,14 +412,14 @@ fn several_pages_that_blame_the_host_are_tried_again_early() {
         (&[1, 3, 5], &[2, 4, 1, 3, 6, 7, 8, 5]),
     ] {
         let urls: Vec<_> = (1..=8).map(|number| ("http://a/", number)).collect();
-        let mut frontier = frontier(false, &urls);
+        let mut lanes = lanes(false, &urls);
         let mut seen = Vec::new();
         for _ in 0..8 + refused.len() {
-            let (lane, mut pending) = sent(take(&mut frontier, at(0.0)));
-            frontier.came_back(lane, at(0.0));
+            let (lane, mut pending) = sent(take(&mut lanes, at(0.0)));
+            lanes.came_back(lane, at(0.0));
             if refused.contains(&number(&pending)) && pending.refused == 0 {
                 (pending.refused, pending.blames_host) = (1, true);
-                frontier.put_back(lane, pending, at(0.0), at(0.0));
+                lanes.put_back(lane, pending, at(0.0), at(0.0));
             } else {
                 assert!(!pending.blames_host, "it may blame the host again");
                 seen.push(number(&pending));
@@ -433,71 +429,65 @@ fn several_pages_that_blame_the_host_are_tried_again_early() {
     }
 }
 
-fn filled(frontier: &mut Frontier, id: LaneId, numbers: std::ops::Range<u64>, now: Timestamp) {
+fn filled(lanes: &mut Lanes, id: LaneId, numbers: std::ops::Range<u64>, now: Timestamp) {
     let pages = numbers.map(|number| page("http://a/", number)).collect();
-    assert!(frontier.filled(id, pages, now));
+    assert!(lanes.filled(id, pages, now));
 }
 
 /// A lane that waits for a permit holds no page of the crawl.
 #[test]
 fn a_lane_takes_pages_out_of_the_crawl_when_it_has_a_permit() {
-    let mut frontier = frontier(false, &[]);
-    let id = lane(&mut frontier, "http://a/");
-    frontier.add(id, 3, at(0.0));
-    frontier.close_input();
+    let mut lanes = lanes(false, &[]);
+    let id = lane(&mut lanes, "http://a/");
+    lanes.add(id, 3, at(0.0));
+    lanes.close_input();
     let later = |_: &Lane| -> Result<(), _> { Err(Refused::At(at(2.0))) };
-    assert!(matches!(frontier.take(at(0.0), later), Take::Wait(Some(t)) if t == at(2.0)));
-    assert!(matches!(
-        take(&mut frontier, at(2.0)),
-        Take::Fill(0, Some(()))
-    ));
-    assert!(matches!(take(&mut frontier, at(2.0)), Take::Wait(None)));
-    assert_eq!(frontier.fill_len(id, 256, at(2.0)), ("http://a".into(), 1));
-    filled(&mut frontier, id, 0..1, at(2.0));
-    let (first, why) = frontier.leave_filled(id, at(2.0)).unwrap();
-    assert_eq!((number(&first), why, frontier.waiting()), (0, None, 2));
-    assert!(matches!(
-        take(&mut frontier, at(2.0)),
-        Take::Fill(0, Some(()))
-    ));
+    assert!(matches!(lanes.take(at(0.0), later), Take::Wait(Some(t)) if t == at(2.0)));
+    assert!(matches!(take(&mut lanes, at(2.0)), Take::Fill(0, Some(()))));
+    assert!(matches!(take(&mut lanes, at(2.0)), Take::Wait(None)));
+    assert_eq!(lanes.fill_len(id, 256, at(2.0)), ("http://a".into(), 1));
+    filled(&mut lanes, id, 0..1, at(2.0));
+    let (first, why) = lanes.leave_filled(id, at(2.0)).unwrap();
+    assert_eq!((number(&first), why, lanes.waiting()), (0, None, 2));
+    assert!(matches!(take(&mut lanes, at(2.0)), Take::Fill(0, Some(()))));
     // It sent its page within half a second, so it takes more now.
-    assert_eq!(frontier.fill_len(id, 256, at(2.1)).1, 4);
-    filled(&mut frontier, id, 1..3, at(2.1));
-    assert!(frontier.leave_filled(id, at(2.1)).is_some());
-    assert_eq!(number(&sent(take(&mut frontier, at(2.1))).1), 2);
+    assert_eq!(lanes.fill_len(id, 256, at(2.1)).1, 4);
+    filled(&mut lanes, id, 1..3, at(2.1));
+    assert!(lanes.leave_filled(id, at(2.1)).is_some());
+    assert_eq!(number(&sent(take(&mut lanes, at(2.1))).1), 2);
     for _ in 0..3 {
-        frontier.came_back(id, at(2.2));
+        lanes.came_back(id, at(2.2));
     }
-    assert!(matches!(take(&mut frontier, at(2.2)), Take::Done));
+    assert!(matches!(take(&mut lanes, at(2.2)), Take::Done));
 }
 
 #[test]
 fn a_fast_lane_takes_further_pages_before_it_has_sent_the_last() {
-    let mut frontier = frontier(false, &[]);
-    let id = lane(&mut frontier, "http://a/");
-    frontier.add(id, 1_000, at(0.0));
+    let mut lanes = lanes(false, &[]);
+    let id = lane(&mut lanes, "http://a/");
+    lanes.add(id, 1_000, at(0.0));
     let (mut next, mut units, mut idle) = (0, Vec::new(), 0);
     for step in 0..2_000 {
         let now = at(10.0 + f64::from(step) / 1_000.0);
-        match take(&mut frontier, now) {
+        match take(&mut lanes, now) {
             Take::Fill(_, permit) => {
-                let (_, len) = frontier.fill_len(id, 64, now);
+                let (_, len) = lanes.fill_len(id, 64, now);
                 units.push(len);
                 let end = (next + u64::from(len)).min(1_000);
-                filled(&mut frontier, id, next..end, now);
+                filled(&mut lanes, id, next..end, now);
                 next = end;
                 idle += u32::from(permit.is_some());
                 if permit.is_some() {
-                    frontier.leave_filled(id, now).unwrap();
-                    frontier.came_back(id, now);
+                    lanes.leave_filled(id, now).unwrap();
+                    lanes.came_back(id, now);
                 }
             }
-            Take::Send(_) => frontier.came_back(id, now),
+            Take::Send(_) => lanes.came_back(id, now),
             Take::Wait(_) => break,
             _ => panic!("nothing else"),
         }
     }
-    assert_eq!((next, frontier.waiting()), (1_000, 0));
+    assert_eq!((next, lanes.waiting()), (1_000, 0));
     assert_eq!(units[..5], [1, 4, 16, 64, 64]);
     assert_eq!(idle, 2, "later units came early");
 }
@@ -505,42 +495,42 @@ fn a_fast_lane_takes_further_pages_before_it_has_sent_the_last() {
 /// A page that robots.txt forbids needs no permit, so its lane asks for none before it knows it.
 #[test]
 fn a_lane_with_rules_takes_its_pages_before_a_permit() {
-    let mut frontier = frontier(true, &[]);
-    let id = lane(&mut frontier, "http://a/");
-    frontier.add(id, 2, at(0.0));
-    sent(take(&mut frontier, at(0.0)));
-    robots_come(&mut frontier, id, b"User-agent: *\nDisallow: /x");
+    let mut lanes = lanes(true, &[]);
+    let id = lane(&mut lanes, "http://a/");
+    lanes.add(id, 2, at(0.0));
+    sent(take(&mut lanes, at(0.0)));
+    robots_come(&mut lanes, id, b"User-agent: *\nDisallow: /x");
     let never = |_: &Lane| -> Result<(), _> { Err(Refused::At(at(99.0))) };
-    assert!(matches!(frontier.take(at(1.0), never), Take::Fill(0, None)));
+    assert!(matches!(lanes.take(at(1.0), never), Take::Fill(0, None)));
     let pages = ["http://a/x", "http://a/y"].map(|url| page(url, 1));
-    assert!(frontier.filled(id, pages.into(), at(1.0)));
-    assert!(matches!(frontier.take(at(1.0), never), Take::Drop(..)));
-    assert!(matches!(frontier.take(at(1.0), never), Take::Wait(Some(t)) if t == at(99.0)));
+    assert!(lanes.filled(id, pages.into(), at(1.0)));
+    assert!(matches!(lanes.take(at(1.0), never), Take::Drop(..)));
+    assert!(matches!(lanes.take(at(1.0), never), Take::Wait(Some(t)) if t == at(99.0)));
 }
 
 #[test]
 fn a_host_that_is_given_up_ends_its_pages_in_the_crawl_too() {
-    let mut frontier = frontier(false, &[]);
-    let id = lane(&mut frontier, "http://a/");
-    frontier.add(id, 3, at(0.0));
-    frontier.close_input();
+    let mut lanes = lanes(false, &[]);
+    let id = lane(&mut lanes, "http://a/");
+    lanes.add(id, 3, at(0.0));
+    lanes.close_input();
     let mut now = at(0.0);
     let (mut next, mut dropped) = (0, 0);
     loop {
-        match take(&mut frontier, now) {
+        match take(&mut lanes, now) {
             Take::Fill(_, permit) => {
-                filled(&mut frontier, id, next..next + 1, now);
+                filled(&mut lanes, id, next..next + 1, now);
                 next += 1;
                 if permit.is_some() {
-                    let (mut pending, why) = frontier.leave_filled(id, now).unwrap();
+                    let (mut pending, why) = lanes.leave_filled(id, now).unwrap();
                     assert_eq!(why, None);
                     for _ in 0..3 {
-                        frontier.failed(id, &mut pending, failure(1, "refused"), now);
+                        lanes.failed(id, &mut pending, failure(1, "refused"), now);
                         now = now + Duration::from_mins(15);
                     }
-                    frontier.failed(id, &mut pending, failure(1, "refused"), now);
-                    frontier.put_back(id, pending, now, now);
-                    frontier.came_back(id, now);
+                    lanes.failed(id, &mut pending, failure(1, "refused"), now);
+                    lanes.put_back(id, pending, now, now);
+                    lanes.came_back(id, now);
                 }
             }
             Take::Drop(..) => dropped += 1,
