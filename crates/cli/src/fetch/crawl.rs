@@ -30,7 +30,7 @@ const CRAWL: &str = "fetch";
 /// The prefix of a domain's name before the origin.
 const CUSTOM: &str = "custom/";
 /// The most pages that a lane takes in one call.
-const UNIT_LEN_MAX: u32 = 256;
+const UNIT_LEN_MAX: u32 = 500;
 /// The same with `--state`, where each finished page is one write.
 const KEPT_UNIT_LEN_MAX: u32 = 32;
 /// A list of at most this many bytes is kept in memory.

@@ -229,9 +229,9 @@ impl Engine {
                 Take::Send(job) => self.send(job).await,
                 Take::Resolve(lane) => self.resolve(lane).await,
                 Take::Fill(lane, permit) => {
-                    self.fill(lane).await;
-                    if let Some(permit) = permit {
-                        self.leave_filled(lane, permit).await;
+                    let first = self.fill(lane, permit.is_some()).await;
+                    if let (Some(permit), Some((pending, why))) = (permit, first) {
+                        self.leave_filled(lane, permit, pending, why).await;
                     }
                 }
                 Take::Drop(lane, pending, why) => self.dropped(lane, &pending, &why),
@@ -296,21 +296,40 @@ impl Engine {
     }
 
     /// Takes further pages of `lane` out of the crawl. The disk may be slow, and no other worker
-    /// waits for it.
-    async fn fill(self: &Arc<Self>, lane: LaneId) {
+    /// waits for it. Returns the first page if a permit for it is granted already, and why the page
+    /// must not leave.
+    async fn fill(
+        self: &Arc<Self>,
+        lane: LaneId,
+        is_granted: bool,
+    ) -> Option<(Box<Pending>, Option<String>)> {
         let _turn = self.filling.lock().await;
         let engine = Arc::clone(self);
-        let _ = tokio::task::spawn_blocking(move || engine.fill_now(lane)).await;
+        let filled = tokio::task::spawn_blocking(move || {
+            let mut first = None;
+            engine.fill_now(lane, |lanes, now| {
+                if is_granted {
+                    first = lanes.leave_filled(lane, now);
+                }
+            });
+            first
+        });
+        let first = filled.await.ok().flatten();
         self.look_again();
+        first
     }
 
-    /// Takes further pages of `lane` out of the crawl. Returns whether that succeeded.
-    fn fill_now(&self, lane: LaneId) -> bool {
+    /// Takes further pages of `lane` out of the crawl, and calls `then` before another worker sees
+    /// them. Returns whether that succeeded.
+    fn fill_now(&self, lane: LaneId, then: impl FnOnce(&mut Lanes, Timestamp)) -> bool {
         let most = self.crawl.unit_len_max();
         let (origin, most) = self.lock().lanes.fill_len(lane, most, self.limits.now());
         let mut is_whole = true;
         let taken = self.crawl.take(lane, &origin, most, |pages| {
-            is_whole = self.lock().lanes.filled(lane, pages, self.limits.now());
+            let mut shared = self.lock();
+            let now = self.limits.now();
+            is_whole = shared.lanes.filled(lane, pages, now);
+            then(&mut shared.lanes, now);
         });
         if let Err(why) = taken {
             self.lose_crawl(&why);
@@ -322,11 +341,17 @@ impl Engine {
         is_whole
     }
 
-    /// Sends the first page of a lane, which got `permit` before its pages.
-    async fn leave_filled(&self, lane: LaneId, permit: Leave) {
-        let first = self.lock().lanes.leave_filled(lane, self.limits.now());
-        match first {
-            Some((pending, None)) => {
+    /// Sends the first page of a lane, which got `permit` before its pages, or ends it if there is
+    /// a reason `why`.
+    async fn leave_filled(
+        &self,
+        lane: LaneId,
+        permit: Leave,
+        pending: Box<Pending>,
+        why: Option<String>,
+    ) {
+        match why {
+            None => {
                 let job = Job {
                     lane,
                     pending,
@@ -334,8 +359,7 @@ impl Engine {
                 };
                 self.send(job).await;
             }
-            Some((pending, Some(why))) => self.dropped(lane, &pending, &why),
-            None => {}
+            Some(why) => self.dropped(lane, &pending, &why),
         }
     }
 
@@ -409,7 +433,7 @@ impl Engine {
             };
             match pending {
                 Some(pending) => self.dropped(lane, &pending, &why),
-                None if self.fill_now(lane) => {}
+                None if self.fill_now(lane, |_, _| {}) => {}
                 None => return 0,
             }
         }

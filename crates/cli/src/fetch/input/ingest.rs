@@ -13,7 +13,7 @@ use crate::fetch::report::output::Row;
 
 /// The pages that are added in one call. A batch is long enough to be cheap and short enough that
 /// no worker waits long.
-const BATCH: usize = 512;
+const BATCH: usize = 500;
 
 /// The result of reading the input.
 #[derive(Debug, Default)]

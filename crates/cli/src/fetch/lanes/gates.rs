@@ -38,7 +38,7 @@ impl Lanes {
         // refusal sets a later time.
         self.schedule_gate(number, now + LET_IN_EVERY);
         for id in lanes {
-            self.lanes[id as usize].in_line = false;
+            self.all[id as usize].in_line = false;
             self.schedule(id, now);
         }
     }

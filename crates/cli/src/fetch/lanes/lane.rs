@@ -42,15 +42,14 @@ pub(crate) struct Lane {
     /// The keys of the lane's requests, one set for each egress that has its own. The first one
     /// names the lane. It is empty until the host's address is known.
     pub(crate) keys: Box<[KeySet]>,
-    pub(super) resolving: bool,
+    /// What a worker is getting for the lane.
+    pub(super) awaits: Option<Awaited>,
     /// Whether the lane stands in a gate's queue.
     pub(super) in_line: bool,
     /// The number of pages that wait in the crawl.
     pub(super) backlog: u32,
     /// Pages that were taken out of the crawl and not tried yet.
     pub(super) fresh: VecDeque<Page>,
-    /// Whether further pages are being taken out of the crawl.
-    pub(super) filling: bool,
     /// The number of pages that were taken last.
     unit_len: u32,
     /// The time when pages were taken last.
@@ -85,6 +84,15 @@ pub(crate) struct Lane {
     /// Why the lane is set aside: its hold is longer than the user allows. `None` if it is not set
     /// aside.
     pub(super) set_aside: Option<Box<str>>,
+}
+
+/// What a worker gets for a lane. A lane needs its keys before its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The address of its host, which is part of its keys.
+    Keys,
+    /// Further pages out of the crawl.
+    Pages,
 }
 
 /// A lane's counts of pages, requests and bytes.
@@ -177,11 +185,10 @@ impl Lane {
         Self {
             origin: origin.into(),
             keys,
-            resolving: false,
+            awaits: None,
             in_line: false,
             backlog: 0,
             fresh: VecDeque::new(),
-            filling: false,
             unit_len: UNIT_LEN_MIN,
             filled_at: Timestamp::ZERO,
             added: 0,
@@ -234,7 +241,7 @@ impl Lane {
     }
 
     pub(super) fn next(&mut self, now: Timestamp) -> Next {
-        if self.resolving || self.is_empty() {
+        if self.awaits == Some(Awaited::Keys) || self.is_empty() {
             return Next::Nothing;
         }
         if self.keys.is_empty() {
@@ -270,7 +277,7 @@ impl Lane {
         match self.first(now) {
             First::At(at) => Next::At(at),
             First::None => Next::Nothing,
-            First::Fresh if self.fresh.is_empty() && self.filling => Next::Nothing,
+            First::Fresh if self.fresh.is_empty() && self.awaits.is_some() => Next::Nothing,
             // The rules may forbid the page, which must be known before a permit is asked for.
             First::Fresh if self.fresh.is_empty() && self.has_rules() => Next::Fill,
             First::Redirected | First::Ready | First::Fresh => Next::Page,
@@ -280,7 +287,7 @@ impl Lane {
     /// Returns the next action of a lane that is given up.
     fn give_up(&mut self, why: String) -> Next {
         match self.needs_page(Timestamp::NEVER) {
-            true if self.filling => Next::Nothing,
+            true if self.awaits.is_some() => Next::Nothing,
             true => Next::Fill,
             false => Next::GiveUp(why),
         }
@@ -298,7 +305,8 @@ impl Lane {
     /// Returns whether further pages should be taken while others are being sent.
     pub(super) fn is_low(&self) -> bool {
         let is_fast = self.unit_len >= UNIT_LEN_EARLY;
-        is_fast && self.backlog > 0 && !self.filling && self.fresh.len() as u32 <= self.unit_len / 2
+        let is_low = self.fresh.len() as u32 <= self.unit_len / 2;
+        is_fast && is_low && self.backlog > 0 && self.awaits.is_none()
     }
 
     /// Returns how many pages to take at `now`, at most `most`: as many as leave in about a second.

@@ -26,7 +26,7 @@ use politely::core::retry::{Account, Budget, BudgetRule};
 use url::{Position, Url};
 
 use crate::fetch::robots::Standing;
-use lane::Next;
+use lane::{Awaited, Next};
 pub(crate) use lane::{Lane, Tally};
 use outage::{Company, Failed, Patience, Verdict};
 use pending::{Pending, Purpose};
@@ -41,7 +41,7 @@ pub(crate) type KeySet = Box<[Key]>;
 
 /// All waiting URLs, and the lanes that hold them.
 pub(crate) struct Lanes {
-    lanes: Vec<Lane>,
+    all: Vec<Lane>,
     by_origin: HashMap<Box<str>, LaneId>,
     due: NextQueue<(LaneId, u32)>,
     /// Lanes to wake when a request of this key comes back.
@@ -112,7 +112,7 @@ impl Lanes {
     /// Returns no lanes. `robots` means that each origin's robots.txt comes first.
     pub(crate) fn new(robots: bool, patience: Patience) -> Self {
         Self {
-            lanes: Vec::new(),
+            all: Vec::new(),
             by_origin: HashMap::new(),
             due: NextQueue::new(),
             parked: HashMap::new(),
@@ -152,27 +152,27 @@ impl Lanes {
         if let Some(&id) = self.by_origin.get(origin) {
             return (id, false);
         }
-        let id = self.lanes.len() as LaneId;
+        let id = self.all.len() as LaneId;
         self.by_origin.insert(origin.into(), id);
-        self.lanes.push(Lane::new(origin, keys(), self.robots));
+        self.all.push(Lane::new(origin, keys(), self.robots));
         (id, true)
     }
 
     pub(crate) fn lane(&self, id: LaneId) -> &Lane {
-        &self.lanes[id as usize]
+        &self.all[id as usize]
     }
 
     pub(crate) fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
-        &mut self.lanes[id as usize]
+        &mut self.all[id as usize]
     }
 
     pub(crate) fn all(&self) -> &[Lane] {
-        &self.lanes
+        &self.all
     }
 
     /// Counts `pages` pages that were added to the crawl.
     pub(crate) fn add(&mut self, id: LaneId, pages: u32, now: Timestamp) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         if lane.is_empty() {
             lane.first_since = now;
             if lane.in_flight == 0 {
@@ -192,7 +192,7 @@ impl Lanes {
 
     /// Returns why the next page of lane `id` ends without a further request, if it does.
     fn ends_unsent(&mut self, id: LaneId, now: Timestamp) -> Option<String> {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         let rules = lane.robots.rules().filter(|rules| rules.has_any());
         let forbidden = rules
             .map(Arc::clone)
@@ -233,7 +233,7 @@ impl Lanes {
 
     /// Counts one more request that waits in lane `id`.
     fn make_room(&mut self, id: LaneId, now: Timestamp) -> &mut Lane {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         if lane.is_empty() {
             lane.first_since = now;
         }
@@ -275,7 +275,7 @@ impl Lanes {
                 self.let_in(id - GATES, stamp, now);
                 continue;
             }
-            let lane = &mut self.lanes[id as usize];
+            let lane = &mut self.all[id as usize];
             if lane.due.is_none() || lane.stamp != stamp {
                 continue;
             }
@@ -291,11 +291,11 @@ impl Lanes {
             match next {
                 Next::Nothing => {}
                 Next::Resolve => {
-                    lane.resolving = true;
+                    lane.awaits = Some(Awaited::Keys);
                     return Take::Resolve(id);
                 }
                 Next::Fill => {
-                    lane.filling = true;
+                    lane.awaits = Some(Awaited::Pages);
                     return Take::Fill(id, None);
                 }
                 Next::At(at) => self.schedule(id, at),
@@ -325,10 +325,10 @@ impl Lanes {
                         self.schedule(id, now);
                         return Take::Drop(id, pending, why);
                     }
-                    let lane = &mut self.lanes[id as usize];
+                    let lane = &mut self.all[id as usize];
                     match may_leave(lane) {
                         Ok(permit) if lane.needs_page(now) => {
-                            lane.filling = true;
+                            lane.awaits = Some(Awaited::Pages);
                             return Take::Fill(id, Some(permit));
                         }
                         Ok(permit) => {
@@ -355,25 +355,25 @@ impl Lanes {
 
     /// Sets the keys of lane `id`, which are known now.
     pub(crate) fn resolved(&mut self, id: LaneId, keys: Box<[KeySet]>, now: Timestamp) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         lane.keys = keys;
-        lane.resolving = false;
+        lane.awaits = None;
         self.schedule(id, now);
     }
 
     /// Handles a request that came back, and schedules the lanes that waited for its slot.
     pub(crate) fn came_back(&mut self, id: LaneId, now: Timestamp) {
         self.in_flight -= 1;
-        self.lanes[id as usize].in_flight -= 1;
+        self.all[id as usize].in_flight -= 1;
         if !self.parked.is_empty() || !self.gates.is_empty() {
-            let keys = std::mem::take(&mut self.lanes[id as usize].keys);
+            let keys = std::mem::take(&mut self.all[id as usize].keys);
             for key in keys.iter().flatten() {
                 self.ask_again(key, now);
             }
-            self.lanes[id as usize].keys = keys;
+            self.all[id as usize].keys = keys;
         }
         // The answer may make the next request due sooner.
-        if !self.lanes[id as usize].is_empty() {
+        if !self.all[id as usize].is_empty() {
             self.schedule(id, now);
         }
     }
@@ -397,28 +397,28 @@ impl Lanes {
         failed: Failed<'_>,
         now: Timestamp,
     ) -> Verdict {
-        let lane = &self.lanes[id as usize];
+        let lane = &self.all[id as usize];
         let company = match pending.purpose {
             Purpose::Page if lane.is_empty() && lane.in_flight <= 1 => Company::Alone,
             Purpose::Page if lane.has_untried(u32::from(pending.is_untried())) => Company::Untried,
             Purpose::Page => Company::Tried,
             // The pages behind a robots.txt cannot be tried before it.
-            Purpose::Robots(of) if self.lanes[of as usize].pages_waiting() > 1 => Company::Untried,
+            Purpose::Robots(of) if self.all[of as usize].pages_waiting() > 1 => Company::Untried,
             Purpose::Robots(_) => Company::Alone,
         };
         let failed = Failed { company, ..failed };
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         lane.health.failed(now, pending, &failed, &self.patience)
     }
 
     /// Records that a request of lane `id` was served.
     pub(crate) fn served(&mut self, id: LaneId) {
-        self.lanes[id as usize].health.served();
+        self.all[id as usize].health.served();
     }
 
     /// Records that the first try of a page of lane `id` is over.
     pub(crate) fn tried(&mut self, id: LaneId) {
-        let untried = &mut self.lanes[id as usize].untried_in_flight;
+        let untried = &mut self.all[id as usize].untried_in_flight;
         *untried = untried.saturating_sub(1);
     }
 
@@ -426,7 +426,7 @@ impl Lanes {
     pub(crate) fn accounts(&mut self, id: LaneId) -> [Account<'_>; 2] {
         [
             Account {
-                budget: &mut self.lanes[id as usize].budget,
+                budget: &mut self.all[id as usize].budget,
                 rule: &BudgetRule::PER_KEY,
             },
             Account {
@@ -438,7 +438,7 @@ impl Lanes {
 
     /// Records that a page of lane `id` is over.
     pub(crate) fn over(&mut self, id: LaneId, failed: bool) {
-        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+        for tally in [&mut self.all[id as usize].tally, &mut self.sum] {
             if failed {
                 tally.failed += 1;
             } else {
@@ -449,7 +449,7 @@ impl Lanes {
 
     /// Records an answer to a request of lane `id`.
     pub(crate) fn answered(&mut self, id: LaneId, bytes: u64, refused: bool) {
-        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+        for tally in [&mut self.all[id as usize].tally, &mut self.sum] {
             tally.bytes += bytes;
             tally.refused += u64::from(refused);
         }
@@ -462,13 +462,13 @@ impl Lanes {
 
     /// Sets the state of lane `id`'s robots.txt.
     pub(crate) fn robots_answered(&mut self, id: LaneId, standing: Standing, now: Timestamp) {
-        self.lanes[id as usize].robots = standing;
+        self.all[id as usize].robots = standing;
         self.schedule(id, now);
     }
 
     /// Marks that lane `id`'s learned state changed.
     pub(crate) fn learned(&mut self, id: LaneId) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         if !std::mem::replace(&mut lane.dirty, true) {
             self.dirty.push(id);
         }
@@ -478,7 +478,7 @@ impl Lanes {
     pub(crate) fn take_dirty(&mut self) -> Vec<LaneId> {
         let dirty = std::mem::take(&mut self.dirty);
         for &id in &dirty {
-            self.lanes[id as usize].dirty = false;
+            self.all[id as usize].dirty = false;
         }
         dirty
     }
@@ -487,7 +487,7 @@ impl Lanes {
     fn depart(&mut self, id: LaneId, mut pending: Box<Pending>, now: Timestamp) -> Box<Pending> {
         self.waiting -= 1;
         self.in_flight += 1;
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         lane.in_flight += 1;
         if pending.purpose == Purpose::Page && pending.is_untried() {
             lane.untried_in_flight += 1;
@@ -498,7 +498,7 @@ impl Lanes {
         pending.attempts += 1;
         lane.first_since = now;
         if lane.is_low() {
-            lane.filling = true;
+            lane.awaits = Some(Awaited::Pages);
             self.low.push(id);
         }
         if !lane.is_empty() {
@@ -509,7 +509,7 @@ impl Lanes {
 
     /// Handles a page of lane `id` without a permit: it waits, or its host is given up.
     fn refused_page(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         let deadline = match refused {
             Refused::At(_) | Refused::Slot(..) if lane.in_flight == 0 => {
                 lane.health.deadline(now, &self.patience)
@@ -538,7 +538,7 @@ impl Lanes {
             }
             Refused::Asked(at) => {
                 self.schedule(id, at);
-                for keys in &self.lanes[id as usize].keys {
+                for keys in &self.all[id as usize].keys {
                     let waiters = self.parked.entry(keys[0].clone()).or_default();
                     if waiters.last() != Some(&id) {
                         waiters.push(id);
@@ -551,13 +551,13 @@ impl Lanes {
                 if gate == new {
                     self.gates.push(Gate::default());
                 }
-                if !std::mem::replace(&mut self.lanes[id as usize].in_line, true) {
+                if !std::mem::replace(&mut self.all[id as usize].in_line, true) {
                     self.gates[gate as usize].line.push_back(id);
                 }
                 self.schedule_gate(gate, at);
             }
             Refused::SetAside(why) => {
-                let lane = &mut self.lanes[id as usize];
+                let lane = &mut self.all[id as usize];
                 lane.set_aside = Some(why.into());
                 self.aside += (lane.pages_waiting() + lane.errands.len()) as u64;
             }
@@ -566,13 +566,13 @@ impl Lanes {
 
     /// Takes a page out of lane `id` without sending it.
     fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
-        let pending = self.lanes[id as usize].pull_page(id, now)?;
+        let pending = self.all[id as usize].pull_page(id, now)?;
         self.waiting -= 1;
         Some(pending)
     }
 
     fn schedule(&mut self, id: LaneId, at: Timestamp) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         if lane.set_aside.is_some() || lane.due.is_some_and(|due| due <= at) {
             return;
         }

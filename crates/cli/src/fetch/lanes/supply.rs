@@ -2,21 +2,22 @@
 
 use politely::core::Timestamp;
 
+use super::lane::Awaited;
 use super::pending::{Page, Pending};
 use super::{LaneId, Lanes};
 
 impl Lanes {
     /// Returns the origin of a lane, and how many of its pages to take, at most `most`.
     pub(crate) fn fill_len(&mut self, id: LaneId, most: u32, now: Timestamp) -> (Box<str>, u32) {
-        let lane = &mut self.lanes[id as usize];
-        lane.filling = true;
+        let lane = &mut self.all[id as usize];
+        lane.awaits = Some(Awaited::Pages);
         (lane.origin.clone(), lane.fill_len(now, most))
     }
 
     /// Gives lane `id` the next of its pages. Returns `false` if pages are missing.
     pub(crate) fn filled(&mut self, id: LaneId, pages: Vec<Page>, now: Timestamp) -> bool {
-        let lane = &mut self.lanes[id as usize];
-        lane.filling = false;
+        let lane = &mut self.all[id as usize];
+        lane.awaits = None;
         let is_missing = pages.is_empty() && lane.backlog > 0;
         lane.backlog = lane.backlog.saturating_sub(pages.len() as u32);
         lane.fresh.extend(pages);
@@ -36,13 +37,13 @@ impl Lanes {
             self.schedule(id, now);
             return Some((pending, Some(why)));
         }
-        let pending = self.lanes[id as usize].pull_page(id, now)?;
+        let pending = self.all[id as usize].pull_page(id, now)?;
         Some((self.depart(id, pending, now), None))
     }
 
     /// Returns a lane that is set aside with pages, how many it has, and the reason.
     pub(crate) fn set_aside(&self) -> Option<(LaneId, u64, &str)> {
-        let mut lanes = self.lanes.iter().enumerate();
+        let mut lanes = self.all.iter().enumerate();
         lanes.find_map(|(id, lane)| {
             let why = lane.set_aside.as_deref().filter(|_| lane.has_pages())?;
             Some((id as LaneId, lane.pages_waiting() as u64, why))
@@ -51,7 +52,7 @@ impl Lanes {
 
     /// Returns the number of pages of lanes that are set aside.
     pub(crate) fn pages_aside(&self) -> u64 {
-        let aside = self.lanes.iter().filter(|lane| lane.set_aside.is_some());
+        let aside = self.all.iter().filter(|lane| lane.set_aside.is_some());
         aside.map(|lane| lane.pages_waiting() as u64).sum()
     }
 
