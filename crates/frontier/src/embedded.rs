@@ -17,8 +17,8 @@ const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes of one table in memory, until it is written as a sorted file.
 const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
 /// The same for a small storage, and its memory for blocks that were read.
-const SMALL_MEMTABLE_BYTES_MAX: u64 = 4 << 20;
-const SMALL_CACHE_BYTES: u64 = 4 << 20;
+const SMALL_MEMTABLE_BYTES_MAX: u64 = 2 << 20;
+const SMALL_CACHE_BYTES: u64 = 2 << 20;
 /// The room on the disk without which a storage that failed is not opened again, in bytes.
 const ROOM_MIN: usize = 16 << 20;
 /// The number of keys from which on two threads read.
@@ -63,7 +63,7 @@ impl EmbeddedStore {
         Self::of_size(folder, size)
     }
 
-    /// Opens the storage in a folder as [`open`](Self::open) does. It uses about 30 MB of memory at
+    /// Opens the storage in a folder as [`open`](Self::open) does. It uses about 20 MB of memory at
     /// most, for a process with more to do than to keep a frontier.
     pub fn open_small(folder: &Path) -> Result<Self, StoreError> {
         Self::of_size(folder, Size::SMALL)
