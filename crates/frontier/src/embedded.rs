@@ -63,8 +63,8 @@ impl EmbeddedStore {
         Self::of_size(folder, size)
     }
 
-    /// Opens the storage in a folder as [`open`](Self::open) does. It uses about 20 MB of memory at
-    /// most, for a process with more to do than to keep a frontier.
+    /// Opens the storage in a folder as [`open`](Self::open) does, with small buffers: 2 MiB for
+    /// each table and 2 MiB for blocks that were read.
     pub fn open_small(folder: &Path) -> Result<Self, StoreError> {
         Self::of_size(folder, Size::SMALL)
     }
