@@ -4,6 +4,9 @@
 //! Run it with `cargo run --release -p politely-benches ensemble`. Both sides use one session and
 //! have [`AT_ONCE`] batches of [`BATCH`] changes under way. Rounds alternate, and each figure is
 //! the median of its rounds. Servers and callers share the machine.
+//!
+//! Then [`COORDINATORS`] limiters share one key that limits none of their callers. A permit is
+//! acquired and reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,9 +14,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use politely::cells::zookeeper::ZooKeeper;
 use politely::cells::{Engine, Version, Write, Written};
+use politely::{Key, Report, Signal};
+use tokio::task::JoinSet;
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::cells::{HEAD, learning, median, quiet, version};
+use crate::shared::{settle, shared, unlimited};
 use politely_testkit::zookeeper::Ensemble;
 
 const BATCH: usize = 64;
@@ -21,6 +27,9 @@ const AT_ONCE: usize = 4;
 const ROUNDS: usize = 3;
 const COMMITS_PER_ROUND: usize = 20_000;
 const CELLS: usize = BATCH * AT_ONCE;
+const COORDINATORS: usize = 4;
+const CALLERS: usize = 64;
+const ONE_KEY: Duration = Duration::from_secs(10);
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
@@ -34,6 +43,35 @@ pub(crate) fn run() {
         let ensemble = Ensemble::start();
         runtime.block_on(measure(&ensemble, name, &state));
     }
+    let ensemble = Ensemble::start();
+    let per_s = runtime.block_on(one_key(&ensemble));
+    println!("permits of one key, {COORDINATORS} coordinators, a second: {per_s:.0}");
+}
+
+/// Returns the permits per second of one key.
+async fn one_key(ensemble: &Ensemble) -> f64 {
+    let key = Key::host("one.example.com").expect("a host");
+    let engine = || ZooKeeper::connect(&ensemble.url("/one")).expect("a URL");
+    let limiters: Vec<_> = (0..COORDINATORS)
+        .map(|_| shared(Arc::new(engine()), &unlimited()))
+        .collect();
+    settle(&limiters).await;
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for limiter in limiters.iter().flat_map(|limiter| [limiter; CALLERS]) {
+        let (limiter, key) = (limiter.clone(), key.clone());
+        tasks.spawn(async move {
+            let mut count = 0_u32;
+            while began.elapsed() < ONE_KEY {
+                let permit = limiter.acquire(&key).await.expect("a permit");
+                permit.report(&Report::of(Signal::Ok));
+                count += 1;
+            }
+            count
+        });
+    }
+    let counts = tasks.join_all().await;
+    counts.into_iter().map(f64::from).sum::<f64>() / began.elapsed().as_secs_f64()
 }
 
 async fn measure(ensemble: &Ensemble, name: &str, state: &[u8]) {

@@ -4,6 +4,8 @@
 //! machine. Each contended key has one task per limiter, which locks the key, keeps it for
 //! [`HELD`] and releases it. A hand-over lasts from the release to the next lock of the key.
 //! Further keys are locked once and kept.
+//!
+//! Then a limiter without an engine locks [`MANY`] keys, and each lock's memory is measured.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,6 +20,8 @@ use politely_testkit::redis::RedisServer;
 use politely_testkit::zookeeper::Ensemble;
 use tokio::task::JoinSet;
 
+use crate::limiter::resident;
+
 const LIMITERS: usize = 2;
 const ROUND: Duration = Duration::from_secs(10);
 /// The time for which a task keeps a contended key.
@@ -27,6 +31,7 @@ const LOCKERS: usize = 64;
 /// The time-out of a session that is not renewed.
 const TTL: Duration = Duration::from_secs(3);
 const KILLS: usize = 50;
+const MANY: usize = 1_000_000;
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
@@ -39,14 +44,39 @@ pub(crate) fn run() {
         "| engine | keys | locks kept | hand-overs/s | p50 ms | p99 ms | after a kill, p99 s, ttl {TTL:?} |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    let redis = RedisServer::start("");
-    let engine = || Arc::new(Redis::connect(&redis.url()).expect("a URL")) as Arc<dyn Engine>;
-    runtime.block_on(measure("Redis", engine, 64, 10_000));
-    runtime.block_on(measure("Redis", engine, 4, 0));
+    for (keys, kept) in [(64, 10_000), (4, 0)] {
+        // The sessions of a measurement end by their time-outs, so each one has a server.
+        let redis = RedisServer::start("");
+        let engine = || Arc::new(Redis::connect(&redis.url()).expect("a URL")) as Arc<dyn Engine>;
+        runtime.block_on(measure("Redis", engine, keys, kept));
+    }
     let ensemble = Ensemble::start();
     let url = ensemble.url("/locks");
     let engine = || Arc::new(ZooKeeper::connect(&url).expect("a URL")) as Arc<dyn Engine>;
     runtime.block_on(measure("ZooKeeper", engine, 4, 1_000));
+    runtime.block_on(many());
+}
+
+/// Measures the memory of locks, each on a key of its own.
+async fn many() {
+    let before = resident();
+    let limiter = Limiter::builder().capacity(2 * MANY).build();
+    let limiter = limiter.expect("sound numbers");
+    let began = Instant::now();
+    for number in 0..MANY {
+        let request = LockRequest {
+            session: SessionId(1 + number as u64 % 256),
+            id: 1,
+            max: 1,
+            lasts: Duration::from_hours(1),
+        };
+        let key = key("many", number);
+        let held = limiter.claim_lock(&key, request, Duration::ZERO).await;
+        assert!(matches!(held, Ok(Claimed::Held { .. })), "{held:?}");
+    }
+    let each = (resident() - before) / MANY as u64;
+    let per_s = MANY as f64 / began.elapsed().as_secs_f64();
+    println!("{MANY} locks of one process: {each} bytes resident each, {per_s:.0} locks a second");
 }
 
 async fn measure(name: &str, engine: impl Fn() -> Arc<dyn Engine>, keys: usize, kept: usize) {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use politely::cells::Engine;
 use politely::cells::redis::Redis;
 use politely::core::Rng;
 use politely::{Config, Key, Limiter, Report, Signal};
@@ -39,7 +40,7 @@ pub(crate) fn run() {
     });
 }
 
-fn unlimited() -> Config {
+pub(crate) fn unlimited() -> Config {
     let mut config = Config::fixed(1e9, 1e6);
     config.limits.rate_start = 1e9;
     config.limits.in_flight = 10_000;
@@ -48,14 +49,16 @@ fn unlimited() -> Config {
 
 fn coordinator(server: &RedisServer, config: &Config) -> Limiter {
     let engine = Redis::connect(&server.url()).expect("a URL");
-    let builder = Limiter::builder().config(config.clone());
-    builder
-        .store(Arc::new(engine))
-        .build()
-        .expect("sound numbers")
+    shared(Arc::new(engine), config)
 }
 
-async fn settle(limiters: &[Limiter]) {
+/// Returns a limiter that shares its keys through `engine`.
+pub(crate) fn shared(engine: Arc<dyn Engine>, config: &Config) -> Limiter {
+    let builder = Limiter::builder().config(config.clone());
+    builder.store(engine).build().expect("sound numbers")
+}
+
+pub(crate) async fn settle(limiters: &[Limiter]) {
     for limiter in limiters {
         limiter.ping().await.expect("a server");
     }

@@ -484,7 +484,8 @@ Exit codes:
   2  wrong usage, or scenarios that cannot be simulated; nothing was run")]
 pub(crate) struct SimulateArgs {
     /// `suite` (named scenarios), `train` (200 random ones), `held-out` (800), `train-field` (360
-    /// in trouble), `held-out-field` (1,080), `backoff` (a separate study), or a JSON file
+    /// in trouble), `held-out-field` (1,080), `backoff` or `declared` (separate studies), or a JSON
+    /// file
     #[arg(value_name = "FILE")]
     pub(crate) scenarios: String,
     /// Laws to run: our laws and rivals by name, or `all` (default: discover)

@@ -20,7 +20,7 @@ pub(crate) fn connect(url: &str) -> Result<Arc<dyn Engine>, Wrong> {
             Ok(engine) => Ok(Arc::new(engine)),
             Err(why) => Err(wrong(&why)),
         },
-        "zookeeper" => match ZooKeeper::connect(url) {
+        "zookeeper" | "zookeepers" => match ZooKeeper::connect(url) {
             Ok(engine) => Ok(Arc::new(engine)),
             Err(why) => Err(wrong(&why)),
         },
@@ -53,6 +53,7 @@ mod tests {
             ("a:2181", "--store: unknown scheme \"\"; use redis://"),
             ("redis://a:b", "`a:b` is no server's address"),
             ("zookeeper://a:b", "\"a:b\" is not a server's address"),
+            ("zookeepers://a", "without TLS or in a tunnel"),
             (
                 "zookeeper+tls://a",
                 "--store: unknown scheme \"zookeeper+tls\"",

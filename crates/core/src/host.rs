@@ -427,6 +427,7 @@ impl Host {
         // known.
         if served && self.strikes > 0 && lease.id.0 >= self.knowing {
             self.strikes = 0;
+            self.hold.lasted(now);
             // A bucket that was empty a moment ago may hold a single token.
             let rate = self.bounds(now, config).rate;
             self.pace.forget_slack(&rate);

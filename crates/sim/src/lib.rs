@@ -20,6 +20,7 @@
 //! | `rivals/`, `backoff.rs` | other published laws |
 //! | `optimum/`, `score.rs`, `summary.rs` | the exact optimum, and the result against it |
 //! | `plot/` | pictures of runs |
+//! | `declared/` | a study of clients that keep declared limits |
 //!
 //! # What is not here
 //!
@@ -28,6 +29,7 @@
 
 pub mod backoff;
 pub mod client;
+pub mod declared;
 pub mod field;
 pub mod generate;
 mod optimum;

@@ -9,8 +9,10 @@ const MAX_BYTES: usize = 0xf_ffff;
 /// Why the URL of an ensemble is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// The scheme is unknown.
-    #[error("unknown scheme \"{0}\" of a ZooKeeper URL; use zookeeper://host1,host2,host3/chroot")]
+    /// The scheme is unknown, or is that of TLS, which is not supported.
+    #[error(
+        "unknown scheme \"{0}\"; use zookeeper://host1,host2/chroot, without TLS or in a tunnel"
+    )]
     Scheme(String),
     /// The part before the servers is not `user:password`.
     #[error("the login of a ZooKeeper URL is user:password@; write / and @ in it as %2F and %40")]
@@ -115,7 +117,7 @@ mod tests {
         for (url, told) in [
             ("", "unknown scheme"),
             ("redis://a", "unknown scheme \"redis\""),
-            ("zookeepers://a", "unknown scheme"),
+            ("zookeepers://a", "without TLS"),
             ("zookeeper://", "\"\" is not a server's address"),
             ("zookeeper://a,,b", "\"\" is not a server's address"),
             ("zookeeper://a:b", "\"a:b\" is not a server's address"),

@@ -200,13 +200,19 @@ class Frontier:
         return [PutAnswer(line["answer"], line.get("detail", "")) for line in lines]
 
     async def units(
-        self, *, pages: int = 1, lease: float = 60.0, idle: float | None = None
+        self,
+        *,
+        pages: int = 1,
+        lease: float = 60.0,
+        idle: float | None = None,
+        labels: dict[str, str] | None = None,
     ) -> AsyncIterator[Unit]:
         """Yields units of at most ``pages`` pages. The step after a unit gives it back.
 
         It waits for further pages. After ``idle`` seconds without a unit it ends. Run it in several
         tasks to work on several domains at once. A unit that takes longer than ``lease`` seconds is
-        lost, and its pages return to the queue.
+        lost, and its pages return to the queue. ``labels`` fill the names of keys in the
+        coordinator's policy.
         """
         done: list[Json] = []
         since = time.monotonic()
@@ -219,6 +225,7 @@ class Frontier:
                     "lease_ms": in_ms(lease),
                     "wait_ms": in_ms(min(POLL_MAX, max(0.0, left))),
                     "done": done,
+                    "labels": labels or {},
                 }
                 asked = time.monotonic()
                 answer = await self._coordinator.call(f"frontier/{self.crawl}/exchange", body)
@@ -249,14 +256,24 @@ class Frontier:
             log.warning("%s: a unit ends with its lease: %s", self.crawl, why)
 
     async def take(
-        self, *, units: int = 1, pages: int = 1, lease: float = 60.0, wait: float = 0.0
+        self,
+        *,
+        units: int = 1,
+        pages: int = 1,
+        lease: float = 60.0,
+        wait: float = 0.0,
+        labels: dict[str, str] | None = None,
     ) -> list[Unit]:
-        """Takes units of work. `done` gives them back."""
+        """Takes units of work. `done` gives them back.
+
+        ``labels`` fill the names of keys in the coordinator's policy.
+        """
         body = {
             "units": units,
             "pages_per_unit": pages,
             "lease_ms": in_ms(lease),
             "wait_ms": in_ms(min(wait, POLL_MAX)),
+            "labels": labels or {},
         }
         answer = await self._coordinator.call(f"frontier/{self.crawl}/take", body)
         return [Unit(each, time.monotonic()) for each in answer["units"]]

@@ -1,5 +1,7 @@
 //! Bodies of the frontier's calls: pages, units of work, and an operator's orders.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -152,6 +154,10 @@ pub struct FrontierTake {
         deserialize_with = "whole"
     )]
     pub lease_ms: u32,
+    /// Values for the names of keys in the coordinator's policy, at most 8, as in an item of
+    /// `acquire`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Default for FrontierTake {
@@ -162,6 +168,7 @@ impl Default for FrontierTake {
             pages_per_unit: one(),
             wait_ms: 0,
             lease_ms: minute(),
+            labels: BTreeMap::new(),
         }
     }
 }
@@ -355,6 +362,10 @@ pub struct FrontierExchange {
         deserialize_with = "whole"
     )]
     pub lease_ms: u32,
+    /// Values for the names of keys in the coordinator's policy, at most 8, as in an item of
+    /// `acquire`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The answer to [`FrontierExchange`].

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use politely_sim::generate::{held_out, train};
-use politely_sim::{Scenario, backoff, by_family, field, suite, summarise};
+use politely_sim::{Scenario, backoff, by_family, declared, field, suite, summarise};
 
 use self::laws::Contender;
 use self::pictures::Pictures;
@@ -28,12 +28,21 @@ use crate::exit::{Exit, Wrong};
 const STUDY_SEED: u64 = 1;
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
+    if args.scenarios == "declared" {
+        let study = "the study of declared limits";
+        nothing_but_plot(args, study)?;
+        if args.plot.is_some() {
+            return Err(has_no_effect("plot", study));
+        }
+    }
     let pictures = args.plot.as_deref().map(Pictures::into).transpose()?;
-    let told = if args.scenarios == "backoff" {
-        nothing_but_plot(args)?;
-        study(pictures.as_ref())
-    } else {
-        simulate(args, pictures.as_ref())
+    let told = match args.scenarios.as_str() {
+        "backoff" => {
+            nothing_but_plot(args, "the backoff study")?;
+            study(pictures.as_ref())
+        }
+        "declared" => study_declared().map_err(Stopped::from),
+        _ => simulate(args, pictures.as_ref()),
     };
     match told {
         // A reader that closed the pipe is not a failure.
@@ -114,8 +123,8 @@ fn simulate(args: &SimulateArgs, pictures: Option<&Pictures>) -> Result<(), Stop
     Ok(())
 }
 
-/// Refuses other flags with the study of backoffs, which has its own laws and scenarios.
-fn nothing_but_plot(args: &SimulateArgs) -> Result<(), Wrong> {
+/// Refuses other flags with a study, which has its own laws and scenarios.
+fn nothing_but_plot(args: &SimulateArgs, study: &str) -> Result<(), Wrong> {
     let given = [
         ("law", !args.law.is_empty()),
         ("profile", args.profile.is_some()),
@@ -125,11 +134,32 @@ fn nothing_but_plot(args: &SimulateArgs) -> Result<(), Wrong> {
         ("json", args.json),
     ];
     match given.into_iter().find(|(_, given)| *given) {
-        Some((name, _)) => Err(Wrong(format!(
-            "--{name} has no effect on the backoff study; leave it out"
-        ))),
+        Some((name, _)) => Err(has_no_effect(name, study)),
         None => Ok(()),
     }
+}
+
+fn has_no_effect(flag: &str, study: &str) -> Wrong {
+    Wrong(format!("--{flag} has no effect on {study}; leave it out"))
+}
+
+/// Runs clients that keep declared limits.
+fn study_declared() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{:<25} {:<14} {:>7} {:>10} {:>9}",
+        "limits", "client", "used %", "refused %", "requests"
+    )?;
+    for row in declared::study() {
+        let (used, refused) = (row.used * 100.0, row.refused * 100.0);
+        writeln!(
+            out,
+            "{:<25} {:<14} {used:>7.1} {refused:>10.2} {:>9}",
+            row.limits, row.client, row.sent
+        )?;
+    }
+    out.flush()
 }
 
 /// Runs Brooker's study, which has its own clients.
@@ -185,7 +215,13 @@ fn scenarios(args: &SimulateArgs) -> Result<Vec<Scenario>, Wrong> {
         "held-out-field" => field::held_out(),
         file => {
             let path = Path::new(file);
-            let text = std::fs::read_to_string(path).map_err(|why| Wrong::file(path, &why))?;
+            let text = std::fs::read_to_string(path).map_err(|why| match why.kind() {
+                io::ErrorKind::NotFound => Wrong(format!(
+                    "{file}: no file, set or study of this name; use a JSON file, suite, train, \
+                     held-out, train-field, held-out-field, backoff or declared"
+                )),
+                _ => Wrong::file(path, &why),
+            })?;
             Scenario::read(&text).map_err(|why| Wrong(format!("{file}: {why}")))?
         }
     };

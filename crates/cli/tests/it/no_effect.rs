@@ -64,6 +64,7 @@ fn flags_of_another_backend_are_refused() {
         &["--worst", "3"],
     ] {
         is_refused(&[&["simulate", "backoff"], flag].concat(), flag[0]);
+        is_refused(&[&["simulate", "declared"], flag].concat(), flag[0]);
     }
 }
 

@@ -214,6 +214,24 @@ fn pictures_of_each_run_and_of_all_laws_are_drawn() {
 }
 
 #[test]
+fn an_unknown_set_is_told_with_the_known_ones() {
+    let said = run(politely().args(["simulate", "hold-out"]));
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert_eq!(said.lines("hold-out: no file").len(), 1, "{}", said.err);
+    assert!(said.err.contains("held-out, train-field"), "{}", said.err);
+}
+
+#[test]
+fn the_study_of_declared_limits_has_no_picture() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = run(politely()
+        .args(["simulate", "declared", "--plot"])
+        .arg(dir.path()));
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("--plot has no effect"), "{}", said.err);
+}
+
+#[test]
 fn the_backoff_study_is_a_table_and_a_picture() {
     let dir = tempfile::tempdir().unwrap();
     let said = run(politely()

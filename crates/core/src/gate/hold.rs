@@ -73,6 +73,11 @@ impl Hold {
         longer
     }
 
+    /// Records that nothing could leave until `now`, because the answer of a canary was awaited.
+    pub(crate) fn lasted(&mut self, now: Timestamp) {
+        self.until = self.until.max(now);
+    }
+
     /// Lifts the hold, as an operator asks.
     pub fn lift(&mut self) {
         *self = Self::default();
@@ -138,6 +143,17 @@ pub(crate) fn jittered(length: Duration, hold_max: Duration, rng: &mut Rng) -> D
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hold_that_lasted_longer_ends_now_and_a_running_one_stays() {
+        let at = |secs: u64| Timestamp::ZERO + Duration::from_secs(secs);
+        let mut hold = Hold::default();
+        hold.extend(at(0), at(5), HoldReason::Backoff);
+        hold.lasted(at(3));
+        assert_eq!(hold.until(), at(5));
+        hold.lasted(at(7));
+        assert_eq!((hold.until(), hold.active(at(7))), (at(7), None));
+    }
 
     const fn at(secs: u64) -> Timestamp {
         Timestamp::from_micros(secs * 1_000_000)

@@ -64,11 +64,15 @@ struct Crawl {
     bucket: (f64, f64, f64, Timestamp),
     under_way: BinaryHeap<UnderWay>,
     requests: u64,
+    served: u64,
 }
 
 impl Crawl {
     fn new(rate: f64, burst: f64, seed: u64) -> Self {
-        let config = Config::api();
+        Self::with(Config::api(), rate, burst, seed)
+    }
+
+    fn with(config: Config, rate: f64, burst: f64, seed: u64) -> Self {
         Self {
             host: Host::new(&config, BEGIN),
             config,
@@ -77,7 +81,18 @@ impl Crawl {
             bucket: (rate, burst, burst, BEGIN),
             under_way: BinaryHeap::new(),
             requests: 0,
+            served: 0,
         }
+    }
+
+    /// Fetches until `pages` are served, and returns when that was.
+    fn fetch(&mut self, pages: u64, fault: Fault) -> Timestamp {
+        let most = Duration::from_mins(10);
+        let end = self.now + most;
+        while self.served < pages && self.now < end {
+            self.go_on(most, true, fault, |_| false);
+        }
+        self.now
     }
 
     fn is_admitted(&mut self, at: Timestamp) -> bool {
@@ -137,6 +152,7 @@ impl Crawl {
                 let report = report(answer, fault, number);
                 self.host
                     .report(self.now, lease, &report, &self.config, &mut self.rng);
+                self.served += u64::from(answer == Answer::Served);
                 if until_served && answer == Answer::Served {
                     return;
                 }
@@ -242,5 +258,29 @@ proptest! {
         prop_assert!((0.98..=1.1).contains(&kept), "{kept} of the rate is left");
         let told = beside.host.explain(beside.now, &beside.config).law.noise;
         prop_assert!(told.is_none_or(|told| told < 4.0 * share), "{told:?} of {share}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// A crawl of 45 pages meets an outage among its first requests. It goes on afterwards as if
+    /// nothing had happened; what it loses is the outage and the wait for the next canary.
+    #[test]
+    fn an_outage_at_the_start_costs_little_more_than_its_length(
+        fault in any_fault(),
+        from_ms in 2_000_u64..7_000,
+        length_ms in 2_000_u64..20_000,
+        seed: u64,
+    ) {
+        let limited = || Crawl::with(Config::crawler(), 5.0, 5.0, seed);
+        let alone = limited().fetch(45, fault).since(BEGIN);
+        let mut crawl = limited();
+        crawl.go_on(Duration::from_millis(from_ms), false, fault, |_| false);
+        crawl.go_on(Duration::from_millis(length_ms), false, fault, |_| true);
+        let time = crawl.fetch(45, fault).since(BEGIN);
+        let silence = if fault == Fault::Failed(Failure::Timeout) { TIME_OUT } else { Duration::ZERO };
+        let most = alone + silence + Duration::from_millis(3 * length_ms) + Duration::from_secs(5);
+        prop_assert!(time <= most, "{time:?}, {alone:?} without the outage");
     }
 }

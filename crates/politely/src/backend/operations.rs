@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
@@ -32,11 +33,14 @@ pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// backend that keeps no key in this process knows no key: the methods that read a key return
 /// nothing.
 pub(crate) trait Operations: Send + Sync {
+    /// Waits until each key allows the request. The policy of a coordinator may count its `method`;
+    /// the other backends get the costs of their policy in `ask`.
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
         ask: AcquireRequest,
         arrival: Arrival,
+        method: Option<&'a Method>,
     ) -> Later<'a, Result<Permit, AcquireError>>;
 
     fn try_acquire(

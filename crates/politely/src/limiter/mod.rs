@@ -28,7 +28,6 @@ use crate::permit::Permit;
 #[cfg(feature = "policy")]
 use crate::policy::RuleBook;
 use crate::sync::AtomicU64;
-#[cfg(feature = "policy")]
 use http::Method;
 pub(crate) use ruled::Ruled;
 
@@ -319,14 +318,21 @@ impl Limiter {
         not(any(feature = "tower", feature = "reqwest")),
         allow(dead_code, reason = "the HTTP layers call it")
     )]
-    pub(crate) async fn acquire_ruled(&self, ruled: &Ruled) -> Result<Permit, AcquireError> {
+    pub(crate) async fn acquire_ruled(
+        &self,
+        ruled: &Ruled,
+        method: &Method,
+    ) -> Result<Permit, AcquireError> {
         if ruled.ask == AcquireRequest::default()
             && let Some(permit) = self.let_pass(Keys(&ruled.keys))
         {
             return Ok(permit);
         }
         let (ask, arrival) = (ruled.ask.clone(), self.arrival());
-        self.operations().acquire(&ruled.keys, ask, arrival).await
+        let operations = self.operations();
+        operations
+            .acquire(&ruled.keys, ask, arrival, Some(method))
+            .await
     }
 
     /// Returns an arrival for this caller. In every queue it stands behind all earlier arrivals.
@@ -356,7 +362,7 @@ impl Limiter {
         arrival: Arrival,
     ) -> Result<Permit, AcquireError> {
         let (keys, ask) = self.by_policy(keys.into(), ask);
-        self.operations().acquire(&keys, ask, arrival).await
+        self.operations().acquire(&keys, ask, arrival, None).await
     }
 
     /// Asks the backend for a permit for all `keys`, and returns it if each allows it now.

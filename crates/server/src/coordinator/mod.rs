@@ -29,6 +29,7 @@ pub(crate) use keep::{Aftermath, wait_for_disk};
 pub(crate) use names::Number;
 pub(crate) use operate::{NotSet, settings};
 pub(crate) use report::{finite, ms_up};
+pub(crate) use rules::check_labels;
 pub(crate) use sessions::SessionError;
 
 use std::hash::{BuildHasher, RandomState};

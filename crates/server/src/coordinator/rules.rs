@@ -1,6 +1,6 @@
 //! The policy in force: an operator's rules, from a file.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -291,6 +291,8 @@ pub(crate) struct Ruled {
     account: Option<Key>,
     /// The keys that a refusal holds beside the first.
     pub(crate) held: Vec<Key>,
+    /// The keys that the name or the labels of the caller select. Other callers have others.
+    pub(super) of_caller: Vec<Key>,
 }
 
 impl Ruled {
@@ -299,6 +301,7 @@ impl Ruled {
             rule: Arc::clone(rule),
             account: None,
             held: Vec::new(),
+            of_caller: Vec::new(),
         }
     }
 
@@ -310,15 +313,18 @@ impl Ruled {
         if of_rule.is_held {
             self.held.push(key.clone());
         }
+        if of_rule.name.labels().next().is_some() {
+            self.of_caller.push(key.clone());
+        }
     }
 }
 
-/// Checks the labels of an item.
-pub(super) fn check_labels(asked: &Item) -> Result<(), wire::Error> {
-    if asked.labels.len() > wire::LABELS_MAX {
+/// Checks the labels of an item, or of a call of the frontier.
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), wire::Error> {
+    if labels.len() > wire::LABELS_MAX {
         return Err(error("labels", "at most 8 labels"));
     }
-    for (name, value) in &asked.labels {
+    for (name, value) in labels {
         if !may_bring(name) {
             let shown: String = name.chars().take(40).collect();
             let detail = format!(

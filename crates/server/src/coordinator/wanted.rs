@@ -74,7 +74,7 @@ impl Coordinator {
         wait: Duration,
     ) -> Result<Wanted<'_>, Quick> {
         let (mut keys, url) = self.named_keys(asked)?;
-        check_labels(asked)?;
+        check_labels(&asked.labels)?;
         let named = keys.len();
         let ruled = self.apply_rules(asked, worker.client(), url.as_ref(), &mut keys)?;
         let rule = ruled.as_ref().map(|ruled| &*ruled.rule);

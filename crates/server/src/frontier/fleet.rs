@@ -243,7 +243,7 @@ impl FleetFrontier {
     ) -> Result<Option<(Unit, Granted)>, FrontierError> {
         let pages = u64::from(wish.pages_per_unit).min(offer.pages) as u32;
         let coordinator = &self.0.coordinator;
-        let granted = match acquire(coordinator, &wish.worker, &offer.domain, pages).await {
+        let granted = match acquire(coordinator, wish, &offer.domain, pages).await {
             Ok(granted) => granted,
             Err(wait) => {
                 self.0.frontier.put_off(offer, wait.max(LOOK_MIN)).await?;

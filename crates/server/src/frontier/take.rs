@@ -1,5 +1,6 @@
 //! Hands out units of work. Taking a unit acquires the permits of its pages.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use crate::watch::Worker;
 /// The longest time for which a refused domain is not offered again. An operator may lift a hold
 /// earlier than the limiter expected.
 const PUT_OFF_MAX: Duration = Duration::from_mins(1);
+/// The longest time for which a domain is not offered again if its worker waits for a key of its
+/// own, such as `consumer/{client}`. Another worker may take the domain.
+const PUT_OFF_FOR_OTHERS: Duration = Duration::from_millis(100);
 /// The time until a domain is offered again whose wait is unknown.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks of a call that waits.
@@ -35,6 +39,8 @@ pub(crate) struct Wish {
     pub(crate) pages_per_unit: u16,
     pub(crate) wait: Duration,
     pub(crate) lease: Duration,
+    /// Values for the names of keys in the policy.
+    pub(crate) labels: BTreeMap<String, String>,
     /// Whether the pages are reported by their URLs, not under the token of their unit.
     pub(crate) keeps_urls: bool,
 }
@@ -90,7 +96,7 @@ impl EmbeddedFrontier {
         while taken.units.len() < usize::from(wish.units) {
             let mut granted = None;
             let mut gate = |domain: &str, pages: u32| {
-                let acquired = acquire(&self.0.coordinator, &wish.worker, domain, pages);
+                let acquired = acquire(&self.0.coordinator, wish, domain, pages);
                 // Without an engine and without patience, a call is answered at once.
                 let acquired = acquired.now_or_never().unwrap_or(Err(AGAIN));
                 acquired.map(|permits| {
@@ -130,7 +136,7 @@ impl EmbeddedFrontier {
 /// Acquires the permits of a domain's pages, or returns how long to wait.
 pub(super) async fn acquire(
     coordinator: &Coordinator,
-    worker: &Arc<Worker>,
+    wish: &Wish,
     domain: &str,
     pages: u32,
 ) -> Result<(Grant, Vec<Number>), Duration> {
@@ -138,12 +144,18 @@ pub(super) async fn acquire(
         key: Some(domain.to_owned()),
         max_wait_ms: Some(AHEAD_MAX_MS),
         slots: u16::try_from(pages).unwrap_or(SLOTS_MAX).min(SLOTS_MAX),
+        labels: wish.labels.clone(),
         ..Item::default()
     };
     let items = [item];
-    let acquired = coordinator.acquire(worker, &items, Want::All, Duration::ZERO, Vec::new());
+    let acquired = coordinator.acquire(&wish.worker, &items, Want::All, Duration::ZERO, Vec::new());
     let mut outcome = acquired.await;
-    let wait = |ms: Option<u64>| ms.map_or(AGAIN, Duration::from_millis).min(PUT_OFF_MAX);
+    let longest = if outcome.waits_for_own {
+        PUT_OFF_FOR_OTHERS
+    } else {
+        PUT_OFF_MAX
+    };
+    let wait = |ms: Option<u64>| ms.map_or(AGAIN, Duration::from_millis).min(longest);
     match outcome.answers.pop() {
         Some(Answer::Granted(grant)) => Ok((grant, outcome.granted)),
         Some(Answer::Wait { retry_in_ms, .. }) => Err(wait(Some(retry_in_ms))),

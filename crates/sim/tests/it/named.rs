@@ -76,7 +76,7 @@ fn of_fifty_pages_at_one_a_second_three_are_refused() {
     assert!(refused <= 3.0, "{refused}");
 }
 
-/// Nine of forty seeds used less than three quarters before this; the median was 89 %.
+/// Before refusals in a probe were told from noise, a tenth of the seeds used less than 66 %.
 #[test]
 fn a_refusal_in_a_hundred_is_lived_with() {
     let scenario = named("1 % noise");
@@ -84,7 +84,10 @@ fn a_refusal_in_a_hundred_is_lived_with() {
         .map(|seed| play("discover", &scenario, seed))
         .collect();
     let used = median(&runs, |run| run.utilisation);
-    assert!(used >= 0.92, "{used}");
+    assert!(used >= 0.94, "{used}");
+    let mut runs: Vec<_> = runs.iter().map(|run| run.utilisation).collect();
+    runs.sort_unstable_by(f64::total_cmp);
+    assert!(runs[4] >= 0.8, "{runs:?}");
 }
 
 /// The slowest host of the real crawl: its first refusal comes at a rate that is hardly too high.

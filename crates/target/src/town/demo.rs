@@ -15,7 +15,7 @@ impl Town {
         Self::new(hosts(FULL_PAGES))
     }
 
-    /// Returns the same hosts with 45 pages, and one that answers 502 for five seconds; the slowest
+    /// Returns the same hosts with 45 pages, and one that answers 503 for five seconds; the slowest
     /// need about 22 s at best.
     pub fn demo() -> Self {
         let mut hosts = hosts(DEMO_PAGES);
@@ -23,7 +23,7 @@ impl Town {
         outage.faults = vec![FaultSpec::Outage {
             from_s: 3.0,
             to_s: 8.0,
-            status: 502,
+            status: 503,
         }];
         hosts.push(outage);
         Self::new(hosts)

@@ -192,7 +192,7 @@ impl Learning {
     }
 
     fn refused(&mut self, sample: &Sample<'_>) {
-        if !sample.fresh {
+        if !sample.fresh || self.is_late_news(sample) {
             return;
         }
         let rate = self.wish(sample.now);

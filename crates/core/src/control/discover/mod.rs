@@ -33,7 +33,6 @@
 //! - the queue: TCP Vegas
 //! - the shape of a probe: CUBIC (RFC 9438)
 //! - probes that become rarer: Kleinberg and Leighton (2003)
-//! - windows and canaries: `research/adaptive.md`
 
 mod canary;
 mod join;

@@ -28,6 +28,8 @@ const TOO_OFTEN: f64 = 30.0;
 /// limit. At one refusal per hundred requests it is hardly ever reached. After the limit has
 /// dropped it is reached at the fourth refusal.
 const PATIENCE: f32 = 90.0;
+/// The same number in a probe or a trial, whose rate may be above the limit.
+const PATIENCE_TRYING: f32 = 30.0;
 /// Mean number of served requests per failure below which the host is overloaded. It applies to
 /// failures of kinds that no limit causes.
 const TROUBLE_TOO_OFTEN: f32 = 12.0;
@@ -166,10 +168,21 @@ impl Noise {
     }
 
     /// Records a refusal at `rate`, `served` requests after the previous one, and returns its
-    /// meaning.
-    pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
+    /// meaning. `is_trying` is true in a probe and in a trial.
+    pub(super) fn refused(
+        &mut self,
+        served: f64,
+        rate: f64,
+        is_trying: bool,
+        now: Timestamp,
+    ) -> Lone {
         if self.noisy {
             self.patience = (self.patience + (served - TOO_OFTEN) as f32).min(PATIENCE);
+            if is_trying && self.patience < PATIENCE - PATIENCE_TRYING {
+                // The limit is where the higher rate met it. The host is as noisy as before.
+                self.patience = PATIENCE;
+                return Lone::Limit;
+            }
             if self.patience < 0.0 {
                 self.forget();
                 return Lone::Limit;
@@ -224,7 +237,9 @@ mod tests {
     fn refused(times: u64) -> (Noise, Option<Lone>) {
         let mut noise = Noise::default();
         noise.prove(10.0, at(0));
-        let last = (1..=times).map(|i| noise.refused(100.0, 5.0, at(i))).last();
+        let last = (1..=times)
+            .map(|i| noise.refused(100.0, 5.0, false, at(i)))
+            .last();
         (noise, last)
     }
 
@@ -252,17 +267,20 @@ mod tests {
     fn refusals_at_the_proven_rate_are_a_limit() {
         let (mut noise, _) = refused(1);
         for i in 0..9 {
-            assert_eq!(noise.refused(100.0, 9.8, at(10 + i)), Lone::Limit);
+            assert_eq!(noise.refused(100.0, 9.8, false, at(10 + i)), Lone::Limit);
         }
     }
 
     #[test]
     fn a_proof_older_than_a_quarter_of_an_hour_shows_no_noise() {
         let (mut noise, _) = refused(1);
-        assert_eq!(noise.refused(100.0, 5.0, at(901)), Lone::Limit);
+        assert_eq!(noise.refused(100.0, 5.0, false, at(901)), Lone::Limit);
         // A lower rate is proof again once the higher is too old.
         noise.prove(7.0, at(902));
-        assert_eq!(noise.refused(100.0, 5.0, at(903)), Lone::Noticed(7.0));
+        assert_eq!(
+            noise.refused(100.0, 5.0, false, at(903)),
+            Lone::Noticed(7.0)
+        );
     }
 
     #[test]
@@ -277,11 +295,11 @@ mod tests {
     fn a_lower_limit_is_recognised_on_a_noisy_host() {
         let (mut noise, _) = refused(5);
         for i in 0..3 {
-            assert_eq!(noise.refused(2.0, 9.0, at(10 + i)), Lone::Noise);
+            assert_eq!(noise.refused(2.0, 9.0, false, at(10 + i)), Lone::Noise);
         }
-        assert_eq!(noise.refused(2.0, 9.0, at(13)), Lone::Limit);
+        assert_eq!(noise.refused(2.0, 9.0, false, at(13)), Lone::Limit);
         // The rate proven before no longer counts.
-        assert_eq!(noise.refused(100.0, 5.0, at(14)), Lone::Limit);
+        assert_eq!(noise.refused(100.0, 5.0, false, at(14)), Lone::Limit);
     }
 
     /// With one refusal per hundred requests, two come within fourteen requests about every hour.
@@ -290,7 +308,7 @@ mod tests {
     fn two_short_gaps_in_a_row_are_noise() {
         let (mut noise, _) = refused(5);
         for served in [3.0, 12.0, 200.0, 9.0, 8.0, 25.0, 110.0] {
-            assert_eq!(noise.refused(served, 9.0, at(10)), Lone::Noise);
+            assert_eq!(noise.refused(served, 9.0, false, at(10)), Lone::Noise);
         }
     }
 
@@ -299,31 +317,43 @@ mod tests {
         let (mut noise, _) = refused(5);
         for i in 0..20 {
             let served = if i % 2 == 0 { 10.0 } else { 110.0 };
-            assert_eq!(noise.refused(served, 9.0, at(10 + i)), Lone::Noise);
+            assert_eq!(noise.refused(served, 9.0, false, at(10 + i)), Lone::Noise);
         }
     }
 
     #[test]
     fn one_refusal_per_twenty_requests_is_a_limit() {
         let (mut noise, _) = refused(5);
-        let limit = (0..30).position(|i| noise.refused(20.0, 9.0, at(10 + i)) == Lone::Limit);
+        let limit =
+            (0..30).position(|i| noise.refused(20.0, 9.0, false, at(10 + i)) == Lone::Limit);
         assert!(limit.is_some());
     }
 
     #[test]
     fn two_refusals_close_together_are_a_limit() {
         let (mut noise, _) = refused(1);
-        assert_eq!(noise.refused(3.0, 5.0, at(10)), Lone::Limit);
-        assert_eq!(noise.refused(100.0, 5.0, at(11)), Lone::Limit);
+        assert_eq!(noise.refused(3.0, 5.0, false, at(10)), Lone::Limit);
+        assert_eq!(noise.refused(100.0, 5.0, false, at(11)), Lone::Limit);
     }
 
     #[test]
     fn a_host_that_was_noisy_before_is_recognised_at_its_first_lone_refusal() {
         let (mut noise, _) = refused(5);
         (0..4).for_each(|i| {
-            noise.refused(5.0, 9.0, at(10 + i));
+            noise.refused(5.0, 9.0, false, at(10 + i));
         });
         noise.prove(8.0, at(20));
-        assert_eq!(noise.refused(100.0, 5.0, at(21)), Lone::Noticed(8.0));
+        assert_eq!(noise.refused(100.0, 5.0, false, at(21)), Lone::Noticed(8.0));
+    }
+
+    /// The rate of a probe may be above the limit, so two refusals close together end it. What is
+    /// known of the noise stays.
+    #[test]
+    fn a_noisy_host_stays_noisy_when_a_probe_meets_its_limit() {
+        let (mut noise, _) = refused(5);
+        assert_eq!(noise.refused(10.0, 20.0, true, at(10)), Lone::Noise);
+        assert_eq!(noise.refused(2.0, 20.0, true, at(11)), Lone::Limit);
+        assert_eq!(noise.refused(100.0, 9.0, false, at(12)), Lone::Noise);
+        assert!(noise.proven(at(13)) > 9.9);
     }
 }

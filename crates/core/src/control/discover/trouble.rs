@@ -17,14 +17,22 @@ use crate::Timestamp;
 
 /// Number of refused canaries from which a host in trouble counts as down.
 const OUTAGE_CANARIES: u16 = 1;
-/// The same number if a limit may cause the status as well: with a known ceiling, and without.
-const OUTAGE_CANARIES_MAYBE: (u16, u16) = (3, 4);
-/// The same number for a key that was served at most [`EARLY_SERVED`] requests, with any status. So
-/// few requests say nothing about a limit: one request per block would be far below any usual
+/// The same number if a limit may cause the status as well, and a ceiling is known.
+const OUTAGE_CANARIES_KNOWN: u16 = 3;
+/// The same number if a limit may cause the status as well, and no ceiling is known.
+const OUTAGE_CANARIES_UNKNOWN: u16 = 4;
+/// The same number for refusals by count, if the key was served at most [`EARLY_SERVED`] requests.
+/// So few requests say nothing about a limit: one request per block would be far below any usual
 /// limit.
 const OUTAGE_CANARIES_EARLY: u16 = 2;
 /// Number of served requests, including the canary, up to which a block is early.
 const EARLY_SERVED: u32 = 4;
+/// The same number if the host was overloaded. An outage is then more likely than a limit.
+const EARLY_SERVED_OVERLOADED: u32 = 16;
+/// A time-out took at least this long, and longer than [`LATE_ROUND_TRIPS`].
+const LATE: Duration = Duration::from_secs(1);
+/// Number of round trips that an answer which is no time-out hardly takes.
+const LATE_ROUND_TRIPS: u32 = 4;
 /// Least share of the rate at which the return from an outage begins.
 const RAMP: f64 = 0.25;
 /// Number of requests in flight with which the return begins, if [`RAMP`] allows.
@@ -52,18 +60,19 @@ impl Learning {
     /// If a limit may cause the status as well, a second block soon after the first counts as a
     /// limit. So an early block that a limit did cause costs one more block.
     pub(super) fn was_outage(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
-        let is_early = self.ceiling == 0.0 && self.ledger.served() <= EARLY_SERVED;
-        let least = if block.is_trouble {
+        let is_early = |most: u32| self.ceiling == 0.0 && self.ledger.served() <= most;
+        let least = if block.is_trouble || block.overloaded && is_early(EARLY_SERVED_OVERLOADED) {
             OUTAGE_CANARIES
-        } else if is_early {
+        } else if block.overloaded && self.ceiling == 0.0 {
+            OUTAGE_CANARIES_UNKNOWN
+        } else if block.overloaded {
+            OUTAGE_CANARIES_KNOWN
+        } else if is_early(EARLY_SERVED) {
             OUTAGE_CANARIES_EARLY
-        } else if self.ceiling > 0.0 {
-            OUTAGE_CANARIES_MAYBE.0
         } else {
-            OUTAGE_CANARIES_MAYBE.1
+            return false;
         };
-        let may_be = block.overloaded || is_early;
-        if !may_be || block.canaries < least || !self.has(Mechanism::Outage) {
+        if block.canaries < least || !self.has(Mechanism::Outage) {
             return false;
         }
         let lasted = canary.sent.since(block.began);
@@ -80,15 +89,31 @@ impl Learning {
         if !block.is_trouble || block.canaries > 0 || !self.has(Mechanism::Outage) {
             return false;
         }
-        let served = self.ledger.served();
-        let since = served.saturating_sub(self.failed_at);
-        self.failed_at = served;
-        let is_rare = self.noise.is_rare_trouble(since);
+        let is_rare = self.is_rare_failure();
         if is_rare {
-            self.noise.share.failed(served);
+            self.noise.share.failed(self.ledger.served());
             self.stop_clock(canary.now.since(block.began));
         }
         is_rare
+    }
+
+    /// Records a failure of a kind that no limit causes. Returns whether such failures are rare.
+    fn is_rare_failure(&mut self) -> bool {
+        let served = self.ledger.served();
+        let since = served.saturating_sub(self.failed_at);
+        self.failed_at = served;
+        self.noise.is_rare_trouble(since)
+    }
+
+    /// Returns whether the failure is a time-out of a request that was sent before others that have
+    /// been served since. The host was silent for a moment and answers again. If such failures are
+    /// frequent, the host is overloaded, and they count.
+    pub(super) fn is_late_news(&mut self, sample: &Sample<'_>) -> bool {
+        let is_late = sample.is_trouble
+            && self.block.is_none()
+            && sample.latency > LATE.max(self.round_trip * LATE_ROUND_TRIPS)
+            && self.ledger.last().is_some_and(|last| last > sample.sent);
+        is_late && self.has(Mechanism::Outage) && self.is_rare_failure()
     }
 
     /// Continues the stage that the outage interrupted, with a short ramp of the rate. The learned
@@ -289,6 +314,22 @@ mod tests {
         assert!(law.ceiling < 10.0 || law.stage == Stage::Trial, "{law:?}");
     }
 
+    /// A limit may answer 503, but an outage is more likely among the first requests.
+    #[test]
+    fn a_first_block_of_503s_is_an_outage_and_a_second_soon_after_a_limit() {
+        let mut law = fresh();
+        for i in 0..8 {
+            hear(&mut law, f64::from(i), Signal::Ok);
+        }
+        block(&mut law, 8.0, Signal::Overloaded, &[1.0, 3.0]);
+        assert_eq!((law.stage, law.cuts), (Stage::Start, 0), "{law:?}");
+        for i in 0..8 {
+            hear(&mut law, 11.1 + f64::from(i), Signal::Ok);
+        }
+        block(&mut law, 19.2, Signal::Overloaded, &[1.0, 3.0]);
+        assert!(law.cuts > 0, "{law:?}");
+    }
+
     /// Without the rule for early blocks, one request served in ten seconds would become the limit.
     #[test]
     fn a_block_after_one_served_request_says_nothing_about_a_limit() {
@@ -303,6 +344,40 @@ mod tests {
             block(&mut law, 10.2, signal, &[1.0, 3.0, 9.0]);
             assert!(law.cuts > 0, "the second block counts as a limit: {law:?}");
         }
+    }
+
+    /// Feeds a time-out that arrives at `secs`, of a request that was sent 30 s before.
+    fn time_out(law: &mut Learning, secs: f64) {
+        law.on_sample(&Sample {
+            now: at(secs),
+            latency: Duration::from_secs(30),
+            is_trouble: true,
+            ..sample(1.8e9 + secs - 30.0, Signal::Overloaded)
+        });
+    }
+
+    #[test]
+    fn a_time_out_from_before_the_last_served_request_changes_nothing_while_it_is_rare() {
+        let mut law = cruising();
+        serve(&mut law, 0.0, 60.0);
+        let before = law.clone();
+        time_out(&mut law, 60.0);
+        let counts = (law.failed_at, law.noise);
+        assert_eq!(
+            Learning {
+                failed_at: before.failed_at,
+                noise: before.noise,
+                ..law.clone()
+            },
+            before
+        );
+        assert_ne!(counts, (before.failed_at, before.noise));
+        // A host that does not answer every second request is overloaded.
+        for i in 0..10 {
+            hear(&mut law, 60.1 + f64::from(i), Signal::Ok);
+            time_out(&mut law, 60.2 + f64::from(i));
+        }
+        assert!(law.block.is_some(), "{law:?}");
     }
 
     #[test]

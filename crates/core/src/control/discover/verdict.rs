@@ -98,7 +98,8 @@ impl Learning {
             return;
         }
         if self.has(Mechanism::Noise) && block.canaries == 0 && !block.told {
-            match self.noise.refused(n, block.rate, now) {
+            let is_trying = matches!(self.stage, Stage::Probe | Stage::Trial);
+            match self.noise.refused(n, block.rate, is_trying, now) {
                 Lone::Limit if block.overloaded => {}
                 Lone::Limit => self.noise.forget_past(),
                 Lone::Noise => {

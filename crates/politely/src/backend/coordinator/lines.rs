@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use http::Method;
 use politely_api::wire::{Cost, Item};
 use politely_core::host::{AcquireRequest, CrawlDelay};
 use politely_core::key::Key;
@@ -43,6 +44,8 @@ struct Line {
 pub(super) struct Open {
     pub(super) keys: KeySet,
     ask: AcquireRequest,
+    /// The method of the request, unless it is GET or unknown.
+    method: Option<Method>,
     /// The number in its idempotency key. It changes once the coordinator has used up the first
     /// key.
     name: u64,
@@ -69,7 +72,13 @@ impl Lines {
     }
 
     /// Adds an acquire request at the end of the queue of `keys`, and returns its number.
-    pub(super) fn join(&mut self, keys: KeySet, ask: AcquireRequest, receiver: Receiver) -> u64 {
+    pub(super) fn join(
+        &mut self,
+        keys: KeySet,
+        ask: AcquireRequest,
+        method: Option<Method>,
+        receiver: Receiver,
+    ) -> u64 {
         let number = self.next;
         self.next += 1;
         let line = self.of.entry(Arc::clone(&keys)).or_default();
@@ -77,6 +86,7 @@ impl Lines {
         let open = Open {
             keys,
             ask,
+            method: method.filter(|method| *method != Method::GET),
             name: number,
             receiver,
         };
@@ -204,6 +214,7 @@ fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> 
             .iter()
             .map(|key| key.as_str().to_owned())
             .collect(),
+        method: open.method.as_ref().map(ToString::to_string),
         cost: cost(&open.ask),
         bytes: open.ask.bytes,
         max_wait_ms: (ahead > 0).then_some(ahead),

@@ -29,6 +29,9 @@
 //!   process knows no key: `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
+//! - Requests of the tower layer and the reqwest middleware state their methods. All requests state
+//!   the labels of [`CoordinatorBuilder::labels`]. So the costs and keys of the coordinator's
+//!   policy apply, but for its patterns with a path.
 //! - An arrival ([`Limiter::arrival`]) has no effect, since the coordinator keeps the queues. One
 //!   call grants one departure.
 //! - A Crawl-delay ([`Limiter::crawl_delay`]) is sent with every acquire request for its key, in
@@ -77,6 +80,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use http::Method;
 use parking_lot::Mutex;
 use politely_api::wire::KeyPatch;
 use politely_core::Timestamp;
@@ -118,6 +122,7 @@ impl Coordinator {
         &self,
         keys: &[Key],
         ask: AcquireRequest,
+        method: Option<&Method>,
     ) -> Result<Permit, AcquireError> {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
@@ -125,7 +130,10 @@ impl Coordinator {
         let began = self.now();
         loop {
             let (answer, comes) = oneshot::channel();
-            self.0.session.lock().acquire(keys, ask.clone(), answer)?;
+            self.0
+                .session
+                .lock()
+                .acquire(keys, ask.clone(), method.cloned(), answer)?;
             self.0.wake.notify_one();
             let guard = comes.await.unwrap_or(Err(AcquireError::Closed))?;
             let early = guard.start().since(self.now());

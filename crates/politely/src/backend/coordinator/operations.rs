@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, RATE_MAX, RATE_MIN};
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
@@ -40,8 +41,9 @@ impl Operations for Coordinator {
         keys: &'a [Key],
         ask: AcquireRequest,
         _arrival: Arrival,
+        method: Option<&'a Method>,
     ) -> Later<'a, Result<Permit, AcquireError>> {
-        Box::pin(self.acquire_and_wait(keys, ask))
+        Box::pin(self.acquire_and_wait(keys, ask, method))
     }
 
     fn try_acquire(

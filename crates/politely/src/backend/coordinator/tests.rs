@@ -32,6 +32,8 @@ struct Inner {
     cancelled: Mutex<Vec<(String, bool)>>,
     /// For each report, the attempt, the number of refusals, and the method if it was sent.
     attempts: Mutex<Vec<(u16, u16, Option<String>)>>,
+    /// The method of each acquire request, if it was sent.
+    methods: Mutex<Vec<Option<String>>>,
 }
 
 impl Transport for Generous {
@@ -73,6 +75,8 @@ impl Generous {
                         ..ToldAnswer::default()
                     });
                 }
+                let methods = call.acquire.iter().map(|item| item.method.clone());
+                inner.methods.lock().extend(methods);
                 for item in 0..call.acquire.len() as u32 {
                     let number = inner.granted.fetch_add(1, Ordering::Relaxed);
                     said.acquire.push(Answer::Granted(Grant {
@@ -287,8 +291,16 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
     let post = Some("POST".to_owned());
     assert_eq!(
         counted,
-        [(1, 0, None), (2, 0, None), (3, 0, None), (1, 0, post)]
+        [
+            (1, 0, None),
+            (2, 0, None),
+            (3, 0, None),
+            (1, 0, post.clone())
+        ]
     );
+    // The policy may count a method.
+    let methods = coordinator.0.methods.lock().clone();
+    assert_eq!(methods, [None, None, None, post]);
 }
 
 /// A caller must not believe that a change took effect which the coordinator has to make.

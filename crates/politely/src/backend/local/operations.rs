@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use http::Method;
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
@@ -32,6 +33,7 @@ impl Operations for Local {
         keys: &'a [Key],
         ask: AcquireRequest,
         arrival: Arrival,
+        _method: Option<&'a Method>,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
             if keys.is_empty() {

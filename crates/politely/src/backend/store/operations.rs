@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
@@ -39,6 +40,7 @@ impl Operations for Store {
         keys: &'a [Key],
         ask: AcquireRequest,
         arrival: Arrival,
+        _method: Option<&'a Method>,
     ) -> Later<'a, Result<Permit, AcquireError>> {
         Box::pin(async move {
             if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {

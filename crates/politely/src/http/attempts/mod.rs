@@ -228,7 +228,7 @@ impl Attempts {
             let asked = self.limiter.now();
             let mut permit = self
                 .limiter
-                .acquire_ruled(&ruled)
+                .acquire_ruled(&ruled, &attempt.method)
                 .await
                 .map_err(NotSent::from)?;
             exchange.ready().await.map_err(Ended::Failed)?;

@@ -17,7 +17,7 @@ use crate::api::access::Caller;
 use crate::api::body::{Json, Part};
 use crate::api::calls::{error, mark, sound};
 use crate::api::problem::Wrong;
-use crate::coordinator::ms_up;
+use crate::coordinator::{check_labels, ms_up};
 use crate::frontier::{Wish, Words};
 use crate::unread::Granted;
 
@@ -84,6 +84,7 @@ pub(super) async fn exchange(
         pages_per_unit: call.pages_per_unit,
         wait_ms: call.wait_ms,
         lease_ms: call.lease_ms,
+        labels: call.labels,
     };
     check(&take)?;
     check_done("done", &call.done)?;
@@ -130,6 +131,7 @@ impl Api {
             pages_per_unit: call.pages_per_unit,
             wait: Duration::from_millis(call.wait_ms.min(WAIT_MAX_MS).into()),
             lease: Duration::from_millis(call.lease_ms.into()),
+            labels: call.labels.clone(),
             keeps_urls: false,
         };
         let (units, permits, wake) = frontier.take(wish).await?.into_units();
@@ -190,6 +192,7 @@ fn check(take: &FrontierTake) -> Result<(), Wrong> {
     if !(1..=PAGES_MAX).contains(&take.pages_per_unit) {
         return Err(error("pages_per_unit", "must be from 1 to 1,000").into());
     }
+    check_labels(&take.labels)?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! `GetURLs`, and the calls that only read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use futures_util::Stream;
@@ -63,6 +63,7 @@ impl Calls {
             pages_per_unit: at_most(said.max_urls_per_queue, PAGES_MAX),
             wait: Duration::ZERO,
             lease,
+            labels: BTreeMap::new(),
             keeps_urls: true,
         };
         let taken = match self.frontier.take(wish).await {

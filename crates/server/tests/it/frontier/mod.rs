@@ -5,6 +5,7 @@ mod fleet;
 mod greedy;
 mod orders;
 mod place;
+mod rules;
 
 use politely::core::config::Config;
 use politely_server::{

@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use http::Method;
 use politely_api::wire::{KeyPatch, Told};
 use politely_core::host::{AcquireRequest, CrawlDelay, Directions};
 use politely_core::key::Key;
@@ -166,11 +167,12 @@ impl Session {
         self
     }
 
-    /// Adds a caller to the queue of `keys`.
+    /// Adds a caller to the queue of `keys`. The coordinator's policy may count `method`.
     pub(super) fn acquire(
         &mut self,
         keys: &[Key],
         ask: AcquireRequest,
+        method: Option<Method>,
         sender: ReplySender,
     ) -> Result<(), AcquireError> {
         if self.closed {
@@ -180,7 +182,7 @@ impl Session {
             return Err(AcquireError::QueueFull(keys[0].clone()));
         }
         self.lines
-            .join(KeySet::from(keys), ask, Receiver::Caller(sender));
+            .join(KeySet::from(keys), ask, method, Receiver::Caller(sender));
         Ok(())
     }
 
@@ -199,7 +201,9 @@ impl Session {
             Found::No(reason, at) => (reason, at),
             Found::Missing => {
                 let keys = KeySet::from(keys);
-                let number = self.lines.join(Arc::clone(&keys), ask, Receiver::Prefetch);
+                let number = self
+                    .lines
+                    .join(Arc::clone(&keys), ask, None, Receiver::Prefetch);
                 self.prefetches.start(keys, number, now);
                 (RefusalReason::Asked, now + AGAIN)
             }

@@ -35,7 +35,7 @@ type Comes = oneshot::Receiver<Result<super::super::permit_guard::CoordinatorGua
 fn ask(session: &mut Session, host: usize) -> Comes {
     let (answer, comes) = oneshot::channel();
     session
-        .acquire(&[key(host)], AcquireRequest::default(), answer)
+        .acquire(&[key(host)], AcquireRequest::default(), None, answer)
         .unwrap();
     comes
 }
