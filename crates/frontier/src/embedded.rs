@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fjall::config::PinningPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
@@ -35,13 +36,14 @@ pub struct EmbeddedStore {
     synced: Mutex<u64>,
 }
 
-/// The memory that a storage uses, and when its writes reach the operating system.
+/// The memory that a storage uses.
 #[derive(Clone, Copy)]
 struct Size {
     cache_bytes: u64,
     memtable_bytes: u64,
-    /// Batches may stay in the memory of this process.
-    is_temporary: bool,
+    /// Whether the filters and indexes of all files stay in memory: about two bytes for each entry.
+    /// Otherwise a read may load them into the cache, and a small cache forgets them at once.
+    is_pinned: bool,
 }
 
 /// The database while it is open.
@@ -58,22 +60,18 @@ impl EmbeddedStore {
         let size = Size {
             cache_bytes,
             memtable_bytes: MEMTABLE_BYTES_MAX,
-            is_temporary: false,
+            is_pinned: false,
         };
         Self::of_size(folder, size)
     }
 
     /// Opens the storage in a folder as [`open`](Self::open) does, with small buffers: 2 MiB for
-    /// each table and 2 MiB for blocks that were read.
+    /// each table, 2 MiB for blocks that were read, and about two bytes for each entry.
     pub fn open_small(folder: &Path) -> Result<Self, StoreError> {
-        Self::of_size(folder, Size::SMALL)
-    }
-
-    /// Opens a small storage that is not used after this process. The caller removes the folder.
-    pub fn open_temporary(folder: &Path) -> Result<Self, StoreError> {
         let size = Size {
-            is_temporary: true,
-            ..Size::SMALL
+            cache_bytes: SMALL_CACHE_BYTES,
+            memtable_bytes: SMALL_MEMTABLE_BYTES_MAX,
+            is_pinned: true,
         };
         Self::of_size(folder, size)
     }
@@ -112,11 +110,15 @@ impl EmbeddedStore {
 }
 
 impl Size {
-    const SMALL: Self = Self {
-        cache_bytes: SMALL_CACHE_BYTES,
-        memtable_bytes: SMALL_MEMTABLE_BYTES_MAX,
-        is_temporary: false,
-    };
+    fn options(self) -> KeyspaceCreateOptions {
+        let options = KeyspaceCreateOptions::default().max_memtable_size(self.memtable_bytes);
+        if !self.is_pinned {
+            return options;
+        }
+        options
+            .filter_block_pinning_policy(PinningPolicy::all(true))
+            .index_block_pinning_policy(PinningPolicy::all(true))
+    }
 }
 
 impl Open {
@@ -131,13 +133,11 @@ impl Open {
         let database = Database::builder(folder)
             .cache_size(size.cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
-            .manual_journal_persist(size.is_temporary)
             .open()
             .map_err(opening)?;
         let table = |table: Table| {
-            let options =
-                || KeyspaceCreateOptions::default().max_memtable_size(size.memtable_bytes);
-            database.keyspace(table.name(), options).map_err(opening)
+            let opened = database.keyspace(table.name(), || size.options());
+            opened.map_err(opening)
         };
         let [control, domains, pages, queue] = Table::ALL;
         Ok(Self {

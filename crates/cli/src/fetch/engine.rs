@@ -295,27 +295,33 @@ impl Engine {
         self.watch.notify_one();
     }
 
-    /// Takes further pages of `lane` out of the crawl. The disk may be slow, and no other worker
-    /// waits for it. Returns the first page if a permit for it is granted already, and why the page
-    /// must not leave.
+    /// Takes further pages of `lane` out of the crawl. Returns the first page if a permit for it is
+    /// granted already, and why the page must not leave.
     async fn fill(
         self: &Arc<Self>,
         lane: LaneId,
         is_granted: bool,
     ) -> Option<(Box<Pending>, Option<String>)> {
-        let _turn = self.filling.lock().await;
-        let engine = Arc::clone(self);
-        let filled = tokio::task::spawn_blocking(move || {
-            let mut first = None;
-            engine.fill_now(lane, |lanes, now| {
-                if is_granted {
-                    first = lanes.leave_filled(lane, now);
-                }
-            });
-            first
-        });
-        let first = filled.await.ok().flatten();
+        let first = if self.crawl.kept().is_some() {
+            // A call commits to the disk. No worker blocks a thread meanwhile.
+            let _turn = self.filling.lock().await;
+            let engine = Arc::clone(self);
+            let filled = tokio::task::spawn_blocking(move || engine.fill_first(lane, is_granted));
+            filled.await.ok().flatten()
+        } else {
+            self.fill_first(lane, is_granted)
+        };
         self.look_again();
+        first
+    }
+
+    fn fill_first(&self, lane: LaneId, is_granted: bool) -> Option<(Box<Pending>, Option<String>)> {
+        let mut first = None;
+        self.fill_now(lane, |lanes, now| {
+            if is_granted {
+                first = lanes.leave_filled(lane, now);
+            }
+        });
         first
     }
 
@@ -378,13 +384,13 @@ impl Engine {
             url: &pending.page.url,
             status,
         };
-        let record = || self.crawl.finish(finished);
-        self.write_row(row, self.crawl.is_kept().then_some(record));
+        let record = self.crawl.kept().map(|kept| move || kept.finish(finished));
+        self.write_row(row, record);
     }
 
     /// Writes the result line of an input line that is no page.
     pub(crate) fn write_unlisted(&self, row: &Row<'_>) {
-        self.write_row(row, self.crawl.is_kept().then_some(|| Ok(())));
+        self.write_row(row, self.crawl.kept().map(|_| || Ok(())));
     }
 
     fn write_row(&self, row: &Row<'_>, record: Option<impl FnOnce() -> Result<(), String>>) {

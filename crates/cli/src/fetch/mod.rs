@@ -112,7 +112,7 @@ pub(crate) fn fetch(
         finished: earlier,
         is_resumed,
         is_complete,
-    } = State::open(settings.state.as_deref(), &sources)?;
+    } = State::open(settings.state.as_deref())?;
     if let Some(path) = &settings.output {
         spares(path, &sources, settings.state.as_deref())?;
     }
@@ -153,7 +153,6 @@ pub(crate) fn fetch(
     // A lookup or a read of standard input may still block a thread. Nothing depends on it any
     // more.
     runtime.shutdown_timeout(Duration::from_millis(100));
-    engine.crawl.remove_folder();
     let shared = engine.lock();
     let lanes = shared.lanes.all().iter();
     let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
@@ -252,7 +251,6 @@ async fn listen(engine: Arc<Engine>) {
     ));
     engine.stop();
     told().await;
-    engine.crawl.remove_folder();
     std::process::exit(Exit::SomeFailed as i32);
 }
 
@@ -282,7 +280,7 @@ fn spares(output: &Path, sources: &Sources, dir: Option<&Path>) -> Result<(), Wr
 }
 
 fn output_of(settings: &Settings, crawl: &Crawl) -> Result<Output, Wrong> {
-    let is_open = crawl.is_kept().then_some(|url: &str| crawl.is_open(url));
+    let is_open = crawl.kept().map(|kept| move |url: &str| kept.is_open(url));
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
         Some(path) => Output::file(path, is_open),

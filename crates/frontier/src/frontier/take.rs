@@ -135,42 +135,6 @@ impl<S: Store> Frontier<S> {
         })
     }
 
-    /// Takes the next pages of a domain out of the queue for good. No unit owns them, so they are
-    /// lost with the process. They stay known.
-    ///
-    /// # Errors
-    /// Fails for an unknown crawl or domain, and if the storage fails.
-    pub fn pop(
-        &mut self,
-        crawl: &CrawlName,
-        domain: &str,
-        pages_max: u32,
-        now: Moment,
-    ) -> Result<Vec<TakenPage>, FrontierError> {
-        self.call(now, |frontier, now| {
-            let id = frontier.find_domain(crawl, domain)?;
-            let Some(&(mut domain)) = frontier.schedule.domain(id) else {
-                return Ok(Vec::new());
-            };
-            if !frontier.schedule.is_due(id, now) {
-                return Ok(Vec::new());
-            }
-            let mut stage = Stage::default();
-            let most = pages_max as usize;
-            let selection = frontier.select(&mut stage.batch, id, &mut domain, most, now)?;
-            let name = frontier.domain_name(id)?;
-            let taken = frontier.taken_pages(id, &name, &selection.pages)?;
-            let (queue, pages) = (domain.queue, selection.pages.into_iter());
-            frontier.remove_ready(&mut stage.batch, queue, pages)?;
-            domain.ready = domain.ready.saturating_sub(taken.len() as u32);
-            domain.priority = selection.head.map_or(Priority::MIN, RunId::priority);
-            stage.domains.insert(id, domain);
-            frontier.finish(stage, now)?;
-            frontier.schedule.serve(domain.crawl, taken.len() as u32);
-            Ok(taken)
-        })
-    }
-
     fn check_units(&self) -> Result<(), FrontierError> {
         let units = self.units.len();
         if units >= self.settings.units_max {

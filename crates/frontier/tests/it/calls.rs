@@ -97,20 +97,6 @@ fn a_paused_crawl_refills_no_unit() {
 }
 
 #[test]
-fn pages_that_are_taken_for_good_stay_known_and_do_not_return() {
-    let mut frontier = in_memory(Settings::default());
-    put(&mut frontier, &[A, A2, B], 0);
-    let pages = frontier.pop(&crawl(), "a.com", 1, moment(1)).unwrap();
-    assert_eq!(pages[0].url, A);
-    assert_eq!(put(&mut frontier, &[A], 1), [Answer::Known]);
-    let mut frontier = reopen(&frontier, Settings::default(), moment(2));
-    let pages = frontier.pop(&crawl(), "a.com", 9, moment(2)).unwrap();
-    assert_eq!(pages[0].url, A2);
-    assert_eq!(frontier.pop(&crawl(), "a.com", 9, moment(2)).unwrap(), []);
-    assert_eq!(frontier.counts(&crawl()).unwrap().finished(), 2);
-}
-
-#[test]
 fn a_domain_has_one_owner_and_returns_after_its_spacing() {
     let spacing = Spacing::Fixed(Duration::from_secs(5));
     let settings = Settings {

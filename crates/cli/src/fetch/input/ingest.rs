@@ -7,8 +7,9 @@ use url::Url;
 
 use super::lines::{Line, Place, Sources, shown, without_login};
 use crate::exit::Wrong;
-use crate::fetch::crawl::input_page;
+use crate::fetch::crawl::{Crawl, input_page};
 use crate::fetch::engine::Engine;
+use crate::fetch::lanes::{LaneId, Lanes};
 use crate::fetch::report::output::Row;
 
 /// The pages that are added in one call. A batch is long enough to be cheap and short enough that
@@ -44,6 +45,9 @@ impl Ingest {
                 engine.talk.say(&format!("error: {why}"));
             }
             ingested.cut = true;
+        }
+        if let Err(why) = engine.crawl.close_input() {
+            engine.lose_crawl(&why);
         }
         engine.lock().lanes.close_input();
         engine.look_again();
@@ -94,7 +98,10 @@ impl Ingest {
 
 /// Queues the pages that earlier processes left.
 fn resume(engine: &Arc<Engine>) -> Result<(), Wrong> {
-    let origins = engine.crawl.origins(|origin, pages| {
+    let Some(kept) = engine.crawl.kept() else {
+        return Ok(());
+    };
+    let origins = kept.origins(|origin, pages| {
         if let Ok(url) = Url::parse(origin) {
             engine.enqueue([(&url, pages)].into_iter());
         }
@@ -144,8 +151,9 @@ impl Batch<'_> {
     /// Reports a line that is not a URL, once per run.
     fn malformed(&mut self, line: &[u8], place: &Place, why: &str) -> Result<(), Wrong> {
         let engine = self.engine;
-        let is_new = engine.crawl.is_new_line(line);
-        if !is_new.map_err(|why| lost(engine, &why))? {
+        if let Some(kept) = engine.crawl.kept()
+            && !kept.is_new_line(line).map_err(|why| lost(engine, &why))?
+        {
             return Ok(());
         }
         self.ingested.malformed += 1;
@@ -173,14 +181,33 @@ impl Batch<'_> {
         }
         let (urls, pages): (Vec<Url>, Vec<ValidPage>) = self.pages.drain(..).unzip();
         let (engine, mut full) = (self.engine, false);
-        let put = engine.crawl.put(&pages, |answers| {
+        let mut answered = |answers: &[Answer]| {
             let count = |wanted: &Answer| answers.iter().filter(|answer| *answer == wanted).count();
             self.ingested.known += count(&Answer::Known) as u64;
             full = count(&Answer::Full) > 0;
-            let added = urls.iter().zip(&answers);
-            let added = added.filter(|(_, answer)| **answer == Answer::New);
-            engine.enqueue(added.map(|(url, _)| (url, 1)));
-        });
+        };
+        let is_new = |answer: &Answer| *answer == Answer::New;
+        let put = match &engine.crawl {
+            Crawl::Kept(kept) => kept.put(&pages, |answers| {
+                answered(&answers);
+                let added = urls.iter().zip(&answers);
+                let added = added.filter(|(_, answer)| is_new(answer));
+                engine.enqueue(added.map(|(url, _)| (url, 1)));
+            }),
+            Crawl::Vanishing(vanishing) => {
+                let lanes = engine.lanes_of(&urls);
+                let given = lanes.iter().copied().zip(&pages);
+                vanishing.put(given, |answers| {
+                    answered(&answers);
+                    let mut shared = engine.lock();
+                    let now = engine.limits.now();
+                    let added = lanes.iter().zip(&answers);
+                    for (lane, _) in added.filter(|(_, answer)| is_new(answer)) {
+                        shared.lanes.add(*lane, 1, now);
+                    }
+                })
+            }
+        };
         engine.look_again();
         match put {
             Ok(()) if full => Err(lost(engine, "the crawl has 4 billion pages or hosts")),
@@ -195,14 +222,28 @@ impl Engine {
         let mut shared = self.lock();
         let now = self.limits.now();
         for (url, count) in pages {
-            // A lane without keys gets its host's key when it is resolved.
-            let keys = || self.limits.keys(url).unwrap_or_default();
-            let (lane, is_new) = shared.lanes.lane_of(url, keys);
-            if is_new {
-                self.introduce(shared.lanes.lane_mut(lane));
-            }
+            let lane = self.lane_of(&mut shared.lanes, url);
             shared.lanes.add(lane, count, now);
         }
         self.set_hosts(shared.lanes.all().len());
+    }
+
+    /// Returns the lanes of URLs.
+    fn lanes_of(&self, urls: &[Url]) -> Vec<LaneId> {
+        let mut shared = self.lock();
+        let lanes = urls.iter().map(|url| self.lane_of(&mut shared.lanes, url));
+        let lanes = lanes.collect();
+        self.set_hosts(shared.lanes.all().len());
+        lanes
+    }
+
+    fn lane_of(&self, lanes: &mut Lanes, url: &Url) -> LaneId {
+        // A lane without keys gets its host's key when it is resolved.
+        let keys = || self.limits.keys(url).unwrap_or_default();
+        let (lane, is_new) = lanes.lane_of(url, keys);
+        if is_new {
+            self.introduce(lanes.lane_mut(lane));
+        }
+        lane
     }
 }

@@ -32,8 +32,6 @@ struct Source {
     /// The file's path, if the source is a file.
     file: Option<PathBuf>,
     reader: Reader,
-    /// The number of bytes to read, if it is known.
-    len: Option<u64>,
     /// The number of lines read so far.
     line: u64,
 }
@@ -104,9 +102,7 @@ impl Sources {
                 }
                 let mut reader = Reader::new(file);
                 // A pipe may be slow, so only a file is checked.
-                let len = found.ok().filter(std::fs::Metadata::is_file);
-                let len = len.map(|found| found.len());
-                if len.is_some() && reader.is_binary() {
+                if found.is_ok_and(|found| found.is_file()) && reader.is_binary() {
                     return Err(Wrong(format!(
                         "{}: is no text; a file with one URL a line is needed (of a packed one: zcat FILE | politely fetch -)",
                         path.display()
@@ -114,7 +110,6 @@ impl Sources {
                 }
                 let mut source = Source::new(path.display().to_string(), reader);
                 source.file = Some(path.to_owned());
-                source.len = len;
                 sources.push(source);
             }
             None => {}
@@ -130,15 +125,8 @@ impl Sources {
 
     /// Returns a list in memory as a source.
     pub(crate) fn of_bytes(name: &str, list: Vec<u8>) -> Self {
-        let len = list.len() as u64;
-        let mut source = Source::new(name.to_owned(), Reader::new(Cursor::new(list)));
-        source.len = Some(len);
-        Self(vec![source])
-    }
-
-    /// Returns the number of bytes to read, or `None` if a source does not tell.
-    pub(crate) fn len(&self) -> Option<u64> {
-        self.0.iter().map(|source| source.len).sum()
+        let reader = Reader::new(Cursor::new(list));
+        Self(vec![Source::new(name.to_owned(), reader)])
     }
 
     /// Returns whether there is nothing to read.
@@ -190,7 +178,6 @@ impl Source {
             name,
             file: None,
             reader,
-            len: None,
             line: 0,
         }
     }

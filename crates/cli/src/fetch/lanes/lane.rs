@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use politely::RefusalReason;
@@ -38,7 +39,7 @@ const RETURNED_MAX: usize = 10_000;
 /// One origin's pages.
 pub(crate) struct Lane {
     /// `https://example.com`, without a path.
-    pub(crate) origin: Box<str>,
+    pub(crate) origin: Arc<str>,
     /// The keys of the lane's requests, one set for each egress that has its own. The first one
     /// names the lane. It is empty until the host's address is known.
     pub(crate) keys: Box<[KeySet]>,
@@ -181,9 +182,9 @@ pub(super) enum Next {
 
 impl Lane {
     /// Returns an empty lane. `robots` means that its robots.txt comes first.
-    pub(super) fn new(origin: &str, keys: Box<[KeySet]>, robots: bool) -> Self {
+    pub(super) fn new(origin: Arc<str>, keys: Box<[KeySet]>, robots: bool) -> Self {
         Self {
-            origin: origin.into(),
+            origin,
             keys,
             awaits: None,
             in_line: false,

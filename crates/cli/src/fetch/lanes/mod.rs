@@ -42,7 +42,7 @@ pub(crate) type KeySet = Box<[Key]>;
 /// All waiting URLs, and the lanes that hold them.
 pub(crate) struct Lanes {
     all: Vec<Lane>,
-    by_origin: HashMap<Box<str>, LaneId>,
+    by_origin: HashMap<Arc<str>, LaneId>,
     due: NextQueue<(LaneId, u32)>,
     /// Lanes to wake when a request of this key comes back.
     parked: HashMap<Key, Vec<LaneId>>,
@@ -153,7 +153,8 @@ impl Lanes {
             return (id, false);
         }
         let id = self.all.len() as LaneId;
-        self.by_origin.insert(origin.into(), id);
+        let origin: Arc<str> = origin.into();
+        self.by_origin.insert(Arc::clone(&origin), id);
         self.all.push(Lane::new(origin, keys(), self.robots));
         (id, true)
     }

@@ -1,5 +1,7 @@
 //! Pages come out of the crawl into their lanes, and those of a lane that is set aside leave it.
 
+use std::sync::Arc;
+
 use politely::core::Timestamp;
 
 use super::lane::Awaited;
@@ -8,10 +10,10 @@ use super::{LaneId, Lanes};
 
 impl Lanes {
     /// Returns the origin of a lane, and how many of its pages to take, at most `most`.
-    pub(crate) fn fill_len(&mut self, id: LaneId, most: u32, now: Timestamp) -> (Box<str>, u32) {
+    pub(crate) fn fill_len(&mut self, id: LaneId, most: u32, now: Timestamp) -> (Arc<str>, u32) {
         let lane = &mut self.all[id as usize];
         lane.awaits = Some(Awaited::Pages);
-        (lane.origin.clone(), lane.fill_len(now, most))
+        (Arc::clone(&lane.origin), lane.fill_len(now, most))
     }
 
     /// Gives lane `id` the next of its pages. Returns `false` if pages are missing.

@@ -2,7 +2,7 @@
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `frontier` | the pages, waiting and finished (see [`Crawl`]) |
+//! | `frontier` | the pages, waiting and finished (see [`Kept`]) |
 //! | `sent.log` | requests and learned states that the database lacks, written by [`sent`] |
 //! | `politely.redb` | learned states and robots.txt, written by [`store`] |
 
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::exit::Wrong;
-use crate::fetch::crawl::Crawl;
-use crate::fetch::input::lines::{Sources, is_same_file};
+use crate::fetch::crawl::{Crawl, Kept};
+use crate::fetch::input::lines::is_same_file;
 use sent::{Known, SentLog};
 use store::Store;
 
@@ -55,13 +55,13 @@ pub(super) fn holds(dir: &Path, path: &Path) -> bool {
 
 impl State {
     /// Opens the state folder `dir`, or makes stand-ins that vanish with the process.
-    pub(super) fn open(dir: Option<&Path>, sources: &Sources) -> Result<Self, Wrong> {
+    pub(super) fn open(dir: Option<&Path>) -> Result<Self, Wrong> {
         let Some(dir) = dir else {
             return Ok(Self {
                 store: None,
                 sent: None,
                 known: HashMap::new(),
-                crawl: Crawl::temporary(sources.len()).map_err(Wrong)?,
+                crawl: Crawl::vanishing(),
                 finished: (0, 0),
                 is_resumed: false,
                 is_complete: false,
@@ -70,8 +70,8 @@ impl State {
         let is_resumed = is_resumable(dir);
         // Its lock excludes a second process.
         let store = Store::open(dir)?;
-        let crawl = Crawl::kept(&dir.join(FRONTIER)).map_err(Wrong)?;
-        let finished = crawl.finished().map_err(Wrong)?;
+        let pages = Kept::open(&dir.join(FRONTIER)).map_err(Wrong)?;
+        let finished = pages.finished().map_err(Wrong)?;
         let (sent, known) = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
         let is_complete = store
             .input_complete()
@@ -80,7 +80,7 @@ impl State {
             store: Some(store),
             sent: Some(sent),
             known,
-            crawl,
+            crawl: Crawl::Kept(pages),
             finished,
             is_resumed,
             is_complete,

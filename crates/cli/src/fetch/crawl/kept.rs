@@ -1,58 +1,42 @@
-//! The crawl of a run: its pages that wait, in a frontier.
+//! The pages of a run in the state folder.
 //!
-//! Each origin is a domain of the frontier, and its lane is the owner. The workers of this process
-//! are the only ones, so a unit never expires.
-//!
-//! With `--state`, the frontier is in the state folder. A lane then owns the pages that it took
-//! until each is finished, and a run that was killed finds the others in the queue. Without it,
-//! nothing survives the process. Pages that a lane takes then leave the frontier at once.
+//! A lane owns the pages that it took until each is finished. A run that was killed finds the
+//! others in the queue. The workers of this process are the only ones, so a unit never expires.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use politely::core::Timestamp;
-use politely::core::key::Key;
 use politely_frontier::{
-    Answer, CrawlName, Date, EmbeddedStore, Frontier, FrontierError, GiveBack, MemoryStore, Moment,
-    Next, PageOutcome, Settings, Store, Take, TakenPage, Token, ValidPage,
+    Answer, CrawlName, Date, EmbeddedStore, Frontier, FrontierError, GiveBack, Moment, Next,
+    PageOutcome, Settings, Take, TakenPage, Token, ValidPage,
 };
-use tempfile::TempDir;
-use url::{Position, Url};
+use url::Url;
 
-use super::input::lines::Line;
-use super::lanes::LaneId;
-use super::lanes::pending::Page;
+use super::{domain_of, input_page, random};
 use crate::exit::io_words;
+use crate::fetch::input::lines::Line;
+use crate::fetch::lanes::LaneId;
 
 /// The name of the one crawl.
 const CRAWL: &str = "fetch";
 /// The prefix of a domain's name before the origin.
 const CUSTOM: &str = "custom/";
-/// The most pages that a lane takes in one call.
-const UNIT_LEN_MAX: u32 = 500;
-/// The same with `--state`, where each finished page is one write.
-const KEPT_UNIT_LEN_MAX: u32 = 32;
-/// A list of at most this many bytes is kept in memory.
-const IN_MEMORY_MAX: u64 = 1 << 20;
 /// A unit never expires: the process owns it until it ends.
 const LEASE: Duration = Duration::from_hours(10 * 365 * 24);
 /// The domains and pages that one call lists.
 const LISTED: usize = 1_000;
 
-/// The pages of a run.
-pub(crate) struct Crawl {
+/// The pages of a run in the state folder.
+pub(crate) struct Kept {
     inner: Mutex<Inner>,
     name: CrawlName,
-    /// Whether the frontier is in the state folder.
-    is_kept: bool,
     began: Instant,
-    /// The temporary folder of the frontier, which is removed with this value.
-    folder: Option<TempDir>,
 }
 
 struct Inner {
-    frontier: Frontier<Arc<dyn Store>>,
+    frontier: Frontier<EmbeddedStore>,
     /// The unit of each lane that owns pages.
     units: Vec<Option<Token>>,
 }
@@ -66,35 +50,10 @@ pub(crate) struct Finished<'a> {
     pub(crate) status: Option<u16>,
 }
 
-impl Crawl {
-    /// Opens the crawl in a folder of a state folder.
-    pub(crate) fn kept(folder: &Path) -> Result<Self, String> {
+impl Kept {
+    /// Opens the pages in a folder of a state folder.
+    pub(crate) fn open(folder: &Path) -> Result<Self, String> {
         let store = EmbeddedStore::open_small(folder).map_err(|why| why.to_string())?;
-        let crawl = Self::open(Arc::new(store), None, true)?;
-        crawl.drop_units()?;
-        Ok(crawl)
-    }
-
-    /// Opens a crawl that vanishes with the process. `len` is the length of the input in bytes, if
-    /// it is known.
-    pub(crate) fn temporary(len: Option<u64>) -> Result<Self, String> {
-        if len.is_some_and(|len| len <= IN_MEMORY_MAX) {
-            return Self::open(Arc::new(MemoryStore::default()), None, false);
-        }
-        let folder = tempfile::Builder::new().prefix("politely-").tempdir();
-        let folder = folder.map_err(|why| {
-            let place = std::env::temp_dir();
-            format!(
-                "cannot make a folder in \"{}\": {}",
-                place.display(),
-                io_words(&why)
-            )
-        })?;
-        let store = EmbeddedStore::open_temporary(folder.path()).map_err(|why| why.to_string())?;
-        Self::open(Arc::new(store), Some(folder), false)
-    }
-
-    fn open(store: Arc<dyn Store>, folder: Option<TempDir>, is_kept: bool) -> Result<Self, String> {
         let settings = Settings {
             pages_per_domain_max: u32::MAX,
             pages_per_crawl_max: u64::MAX,
@@ -105,19 +64,18 @@ impl Crawl {
             ..Settings::default()
         };
         let began = Instant::now();
-        let seed = rand_seed();
-        let frontier = Frontier::open(store, settings, seed, moment(began))
+        let frontier = Frontier::open(store, settings, random(), moment(began))
             .map_err(|why| words(&why.into()))?;
-        Ok(Self {
+        let kept = Self {
             inner: Mutex::new(Inner {
                 frontier,
                 units: Vec::new(),
             }),
             name: CRAWL.parse().map_err(|why| format!("{CRAWL}: {why}"))?,
-            is_kept,
             began,
-            folder,
-        })
+        };
+        kept.drop_units()?;
+        Ok(kept)
     }
 
     /// Ends the units of a process that was killed. Their pages are in the queue.
@@ -136,19 +94,6 @@ impl Crawl {
         Ok(())
     }
 
-    /// Removes the temporary folder. A process that ends early does not drop this value.
-    pub(crate) fn remove_folder(&self) {
-        if let Some(folder) = &self.folder {
-            // A file that is being written may stay, and is removed with this value.
-            let _ = std::fs::remove_dir_all(folder.path());
-        }
-    }
-
-    /// Returns whether finished pages are recorded.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.is_kept
-    }
-
     /// Adds pages. `then` gets one answer for each, before a page of them is handed out.
     pub(crate) fn put(
         &self,
@@ -161,12 +106,9 @@ impl Crawl {
         Ok(())
     }
 
-    /// Returns whether an input line that is no URL is new, and remembers it with `--state`. It
-    /// counts as a page that failed.
+    /// Returns whether an input line that is no URL is new, and remembers it. It counts as a page
+    /// that failed.
     pub(crate) fn is_new_line(&self, line: &[u8]) -> Result<bool, String> {
-        if !self.is_kept {
-            return Ok(true);
-        }
         // RFC 2606 reserves the name, so this is no page of the input.
         let url = Url::parse(&format!("http://line.invalid/{:016x}", line_hash(line)));
         let url = url.map_err(|why| why.to_string())?;
@@ -177,32 +119,18 @@ impl Crawl {
         Ok(is_new)
     }
 
-    /// Returns the most pages of a lane that one call takes.
-    pub(crate) fn unit_len_max(&self) -> u32 {
-        if self.is_kept {
-            KEPT_UNIT_LEN_MAX
-        } else {
-            UNIT_LEN_MAX
-        }
-    }
-
     /// Takes the next `most` pages of a lane. `then` gets them before further pages are added.
-    pub(crate) fn take(
+    pub(super) fn take(
         &self,
         lane: LaneId,
         origin: &str,
         most: u32,
-        then: impl FnOnce(Vec<Page>),
+        then: impl FnOnce(Vec<TakenPage>),
     ) -> Result<(), String> {
         let mut inner = self.lock();
         let domain = format!("{CUSTOM}{origin}");
-        let taken = if self.is_kept {
-            inner.take(lane, &self.name, &domain, most, self.now())
-        } else {
-            inner.frontier.pop(&self.name, &domain, most, self.now())
-        };
-        let taken = taken.map_err(|why| words(&why))?;
-        then(taken.into_iter().map(page).collect());
+        let taken = inner.take(lane, &self.name, &domain, most, self.now());
+        then(taken.map_err(|why| words(&why))?);
         Ok(())
     }
 
@@ -351,31 +279,6 @@ impl Inner {
     }
 }
 
-/// Returns a page of the input for [`Crawl::put`].
-pub(crate) fn input_page(url: Url, given: &str) -> Result<ValidPage, String> {
-    let key = domain_of(&url).map_err(|why| why.to_string())?;
-    let metadata = if url.fragment().is_none() && url.as_str() == given {
-        Vec::new()
-    } else {
-        given.as_bytes().to_vec()
-    };
-    ValidPage::of_url(url, key, metadata).map_err(|why| why.to_string())
-}
-
-/// Returns the domain of a URL: its origin, without a login.
-fn domain_of(url: &Url) -> Result<Key, politely::core::key::KeyError> {
-    let host = &url[Position::BeforeHost..Position::BeforePath];
-    Key::custom(&format!("{}://{host}", url.scheme()))
-}
-
-fn page(taken: TakenPage) -> Page {
-    let given = String::from_utf8(taken.metadata).unwrap_or_default();
-    Page {
-        url: taken.url.into(),
-        given: (!given.is_empty()).then(|| given.into()),
-    }
-}
-
 fn moment(began: Instant) -> Moment {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH);
     Moment {
@@ -390,12 +293,6 @@ fn line_hash(line: &[u8]) -> u64 {
     line.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
-}
-
-/// Returns a number that differs from run to run. A stored frontier keeps its first one.
-fn rand_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }
 
 fn words(error: &FrontierError) -> String {
@@ -413,7 +310,7 @@ mod tests {
 
     const ORIGIN: &str = "http://a.com";
 
-    fn put(crawl: &Crawl, texts: &[&str]) -> Vec<Answer> {
+    fn put(crawl: &Kept, texts: &[&str]) -> Vec<Answer> {
         let page = |text: &&str| {
             let url = Url::parse(text).unwrap();
             input_page(url, text).unwrap()
@@ -424,13 +321,13 @@ mod tests {
         found
     }
 
-    fn take(crawl: &Crawl, most: u32) -> Vec<Page> {
+    fn take(crawl: &Kept, most: u32) -> Vec<TakenPage> {
         let mut found = Vec::new();
         crawl.take(0, ORIGIN, most, |pages| found = pages).unwrap();
         found
     }
 
-    fn finish(crawl: &Crawl, url: &str, status: Option<u16>) {
+    fn finish(crawl: &Kept, url: &str, status: Option<u16>) {
         let finished = Finished {
             lane: 0,
             url,
@@ -439,22 +336,8 @@ mod tests {
         crawl.finish(finished).unwrap();
     }
 
-    fn urls(pages: &[Page]) -> Vec<&str> {
-        pages.iter().map(|page| &*page.url).collect()
-    }
-
-    #[test]
-    fn a_page_has_the_text_of_the_input_and_is_known_without_its_fragment() {
-        let crawl = Crawl::temporary(Some(0)).unwrap();
-        let texts = ["http://A.com", "http://u:p@a.com/x#1", "http://a.com/#2"];
-        assert_eq!(
-            put(&crawl, &texts),
-            [Answer::New, Answer::New, Answer::Known]
-        );
-        let pages = take(&crawl, 9);
-        let given: Vec<_> = pages.iter().map(Page::given).collect();
-        assert_eq!(given, texts[..2]);
-        assert_eq!(urls(&pages), ["http://a.com/", "http://u:p@a.com/x"]);
+    fn urls(pages: &[TakenPage]) -> Vec<&str> {
+        pages.iter().map(|page| page.url.as_str()).collect()
     }
 
     #[test]
@@ -463,7 +346,7 @@ mod tests {
         let all: Vec<_> = (0..60).map(|page| format!("{ORIGIN}/{page}")).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         {
-            let crawl = Crawl::kept(folder.path()).unwrap();
+            let crawl = Kept::open(folder.path()).unwrap();
             assert_eq!(crawl.finished().unwrap(), (0, 0));
             put(&crawl, &all);
             assert_eq!(urls(&take(&crawl, 2)), all[..2]);
@@ -474,7 +357,7 @@ mod tests {
             assert!(crawl.is_new_line(b"nonsense").unwrap());
             assert!(crawl.is_open(all[0]) && !crawl.is_open(all[1]));
         }
-        let crawl = Crawl::kept(folder.path()).unwrap();
+        let crawl = Kept::open(folder.path()).unwrap();
         assert_eq!(crawl.finished().unwrap(), (1, 3));
         assert!(!crawl.is_new_line(b"nonsense").unwrap());
         let mut origins = Vec::new();
