@@ -29,7 +29,7 @@ const IN_MEMORY_MAX: usize = 1 << 20;
 /// The pages of a run.
 pub(crate) enum Crawl {
     /// They are in the state folder.
-    Kept(Kept),
+    Kept(Box<Kept>),
     /// They vanish with the process.
     Vanishing(Vanishing),
 }

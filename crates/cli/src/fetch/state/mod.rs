@@ -80,7 +80,7 @@ impl State {
             store: Some(store),
             sent: Some(sent),
             known,
-            crawl: Crawl::Kept(pages),
+            crawl: Crawl::Kept(Box::new(pages)),
             finished,
             is_resumed,
             is_complete,
