@@ -10,6 +10,7 @@
 //! It needs `scripts/setup` (nginx, and Scrapy in `.venv`). The politely binary is built first,
 //! unless `POLITELY` names another one, for example an older version.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -37,7 +38,10 @@ const QUEUED_HOSTS: u32 = 100_000;
 pub(crate) fn run() {
     let politely = politely();
     speed(&politely);
-    memory(&politely);
+    memory(&politely, &[]);
+    let folder = Folder::new("state");
+    let state = folder.0.join("run");
+    memory(&politely, &["--state".as_ref(), state.as_os_str()]);
 }
 
 /// The result of one client in one round.
@@ -178,9 +182,9 @@ fn timed(pages: u64, cpu: fn() -> Duration, work: impl FnOnce()) -> Round {
     }
 }
 
-/// Measures the memory of a crawl with a million waiting URLs of a hundred thousand hosts. Each
-/// host was asked for its robots.txt and one page, so its whole state exists.
-fn memory(politely: &Path) {
+/// Measures the speed and the memory of a crawl with a million URLs of a hundred thousand hosts,
+/// until each host was asked for its robots.txt and one page. So the whole state of each exists.
+fn memory(politely: &Path, args: &[&OsStr]) {
     let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     std::thread::spawn(move || answer_all(listener));
@@ -197,6 +201,7 @@ fn memory(politely: &Path) {
     let mut child = Command::new(politely)
         .args("fetch --rate 0.001 --burst 2 --output /dev/null --input".split(' '))
         .arg(&list)
+        .args(args)
         .stderr(Stdio::piped())
         .spawn()
         .map(Running)
@@ -207,9 +212,9 @@ fn memory(politely: &Path) {
         let fetched = number_before(&line, " fetched");
         if fetched >= f64::from(QUEUED_HOSTS) {
             println!(
-                "memory of fetch, {QUEUED_URLS} URLs over {QUEUED_HOSTS} hosts, each host asked once, {} still queued after {:.0?}: {} MB at most",
+                "fetch {args:?}, {QUEUED_URLS} URLs over {QUEUED_HOSTS} hosts, each host asked once: {:.0} pages/s, {} still queued, {} MB at most",
+                fetched / began.elapsed().as_secs_f64(),
                 number_before(&line, " waiting"),
-                began.elapsed(),
                 most_resident(&child.0) / 1_000_000
             );
             return;

@@ -410,7 +410,7 @@ pub(crate) enum ServedKey {
 /// `url key status attempts refused bytes wait_ms latency_ms error`. A URL is fetched when its last
 /// answer is 2xx; redirects are followed, each hop at its own host's pace. Everything else (404, a
 /// robots.txt that forbids, a time-out after all retries) is a failed URL with its reason in
-/// `error`. A URL that is given twice is fetched twice.
+/// `error`. A URL that is given twice is fetched once.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:

@@ -7,6 +7,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fjall::config::PinningPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
@@ -16,6 +17,9 @@ use crate::{Batch, Store, StoreError, Table};
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes of one table in memory, until it is written as a sorted file.
 const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
+/// The same for a small storage, and its memory for blocks that were read.
+const SMALL_MEMTABLE_BYTES_MAX: u64 = 2 << 20;
+const SMALL_CACHE_BYTES: u64 = 2 << 20;
 /// The room on the disk without which a storage that failed is not opened again, in bytes.
 const ROOM_MIN: usize = 16 << 20;
 /// The number of keys from which on two threads read.
@@ -24,12 +28,22 @@ const SHARED_READS_MIN: usize = 512;
 /// A storage on disk, inside this process.
 pub struct EmbeddedStore {
     folder: PathBuf,
-    cache_bytes: u64,
+    size: Size,
     /// `None` while the storage cannot be opened again after a failure.
     open: RwLock<Option<Open>>,
     committed: AtomicU64,
     /// The value of `committed` at the start of the last fsync that succeeded.
     synced: Mutex<u64>,
+}
+
+/// The memory that a storage uses.
+#[derive(Clone, Copy)]
+struct Size {
+    cache_bytes: u64,
+    memtable_bytes: u64,
+    /// Whether the filters and indexes of all files stay in memory: about two bytes for each entry.
+    /// Otherwise a read may load them into the cache, and a small cache forgets them at once.
+    is_pinned: bool,
 }
 
 /// The database while it is open.
@@ -43,10 +57,30 @@ impl EmbeddedStore {
     /// Opens the storage in a folder, which is created if it is missing. Only one process can have
     /// it open. `cache_bytes` bounds the memory for blocks that were read.
     pub fn open(folder: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
+        let size = Size {
+            cache_bytes,
+            memtable_bytes: MEMTABLE_BYTES_MAX,
+            is_pinned: false,
+        };
+        Self::of_size(folder, size)
+    }
+
+    /// Opens the storage in a folder as [`open`](Self::open) does, with small buffers: 2 MiB for
+    /// each table, 2 MiB for blocks that were read, and about two bytes for each entry.
+    pub fn open_small(folder: &Path) -> Result<Self, StoreError> {
+        let size = Size {
+            cache_bytes: SMALL_CACHE_BYTES,
+            memtable_bytes: SMALL_MEMTABLE_BYTES_MAX,
+            is_pinned: true,
+        };
+        Self::of_size(folder, size)
+    }
+
+    fn of_size(folder: &Path, size: Size) -> Result<Self, StoreError> {
         Ok(Self {
             folder: folder.to_owned(),
-            cache_bytes,
-            open: RwLock::new(Some(Open::new(folder, cache_bytes)?)),
+            size,
+            open: RwLock::new(Some(Open::new(folder, size)?)),
             committed: AtomicU64::new(0),
             synced: Mutex::new(0),
         })
@@ -75,8 +109,20 @@ impl EmbeddedStore {
     }
 }
 
+impl Size {
+    fn options(self) -> KeyspaceCreateOptions {
+        let options = KeyspaceCreateOptions::default().max_memtable_size(self.memtable_bytes);
+        if !self.is_pinned {
+            return options;
+        }
+        options
+            .filter_block_pinning_policy(PinningPolicy::all(true))
+            .index_block_pinning_policy(PinningPolicy::all(true))
+    }
+}
+
 impl Open {
-    fn new(folder: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
+    fn new(folder: &Path, size: Size) -> Result<Self, StoreError> {
         let opening = |why: fjall::Error| {
             let why = match why {
                 fjall::Error::Locked => "another process has it open".to_owned(),
@@ -85,13 +131,13 @@ impl Open {
             StoreError(format!("cannot open \"{}\": {why}", folder.display()))
         };
         let database = Database::builder(folder)
-            .cache_size(cache_bytes)
+            .cache_size(size.cache_bytes)
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .open()
             .map_err(opening)?;
         let table = |table: Table| {
-            let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES_MAX);
-            database.keyspace(table.name(), options).map_err(opening)
+            let opened = database.keyspace(table.name(), || size.options());
+            opened.map_err(opening)
         };
         let [control, domains, pages, queue] = Table::ALL;
         Ok(Self {
@@ -210,7 +256,7 @@ impl Store for EmbeddedStore {
         // Two databases cannot have one folder open.
         *open = None;
         check_room(&self.folder)?;
-        *open = Some(Open::new(&self.folder, self.cache_bytes)?);
+        *open = Some(Open::new(&self.folder, self.size)?);
         Ok(())
     }
 }

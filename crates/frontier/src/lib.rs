@@ -20,6 +20,7 @@
 //! | `units.rs`, `unit.rs` | the live units; a unit as its owner sees it |
 //! | `page.rs`, `crawl_name.rs`, `date.rs` | what callers pass in, and its bounds |
 //! | `rows.rs`, `queue.rs` | the layout of the storage; of a domain's queue |
+//! | `scratch.rs` | the pages of a crawl that vanish with the process |
 //! | `store.rs`, `embedded.rs`, `memory.rs` | the interface to a storage; on disk; in memory |
 //!
 //! # What is not here
@@ -38,6 +39,7 @@ mod page;
 mod queue;
 mod rows;
 mod schedule;
+mod scratch;
 mod settings;
 mod spacing;
 mod store;
@@ -57,6 +59,7 @@ pub use self::moment::Moment;
 pub use self::page::{
     Answer, Invalid, METADATA_LEN_MAX, NewPage, Priority, URL_LEN_MAX, ValidPage, canonical,
 };
+pub use self::scratch::Scratch;
 pub use self::settings::Settings;
 pub use self::spacing::Spacing;
 pub use self::store::{Batch, Change, Store, StoreError, Table};

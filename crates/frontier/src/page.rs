@@ -149,6 +149,31 @@ impl ValidPage {
     }
 }
 
+impl ValidPage {
+    /// Checks a page whose URL is parsed and whose domain is known. Its fragment is ignored.
+    ///
+    /// # Errors
+    /// [`Invalid`] is the first reason why it is not valid.
+    pub fn of_url(mut url: Url, key: Key, metadata: Vec<u8>) -> Result<Self, Invalid> {
+        url.set_fragment(None);
+        if url.as_str().len() > URL_LEN_MAX {
+            return Err(Invalid::UrlLen(url.as_str().len()));
+        }
+        Key::of_url(&url)?;
+        if metadata.len() > METADATA_LEN_MAX {
+            return Err(Invalid::MetadataLen(metadata.len()));
+        }
+        Ok(Self {
+            url: url.into(),
+            key,
+            priority: Priority::default(),
+            due: None,
+            metadata,
+            is_finished: false,
+        })
+    }
+}
+
 /// Splits pages into the valid ones and the answers to the others, `None` for a valid page.
 pub(crate) fn check(pages: Vec<NewPage>, kind: KeyKind) -> (Vec<ValidPage>, Vec<Option<Answer>>) {
     let mut valid = Vec::with_capacity(pages.len());

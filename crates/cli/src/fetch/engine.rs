@@ -1,6 +1,6 @@
 //! The run: workers take requests that may leave, and share this state.
 //!
-//! A worker takes the next request that may leave from the frontier, sends it, reports it, and
+//! A worker takes the next request that may leave from the lanes, sends it, reports it, and
 //! takes another. There is no queue between a dispatcher and its workers, and no task per URL. Idle
 //! workers sleep. One of them, the watch, sleeps only until the next lane is due. It hands the
 //! watch on when it finds work.
@@ -10,19 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use politely::core::key::Key;
-use politely::core::retry::Policy;
-use politely::core::{Rng, Timestamp};
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use url::Url;
-
 use super::Names;
-use super::frontier::outage::Patience;
-use super::frontier::pending::Pending;
-use super::frontier::{Frontier, Job, Take};
-use super::input::lines::Line;
-use super::input::spool::Spool;
+use super::crawl::{Crawl, Finished};
+use super::lanes::outage::Patience;
+use super::lanes::pending::Pending;
+use super::lanes::{Job, LaneId, Lanes, Take};
 use super::limits::{Leave, Limits};
 use super::report::failures::Failures;
 use super::report::output::{Output, Row, Written};
@@ -34,6 +26,11 @@ use super::transport::client::Clients;
 use crate::config::Settings;
 use crate::exit::io_words;
 use crate::unavailable::Unavailable;
+use politely::core::key::Key;
+use politely::core::retry::Policy;
+use politely::core::{Rng, Timestamp};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 /// The state that all workers share.
 pub(crate) struct Engine {
@@ -41,24 +38,26 @@ pub(crate) struct Engine {
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
     pub(crate) policy: Policy,
-    pub(crate) spool: Spool,
+    pub(crate) crawl: Crawl,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
     pub(crate) failures: Failures,
     pub(crate) talk: Talk,
     pub(super) names: Names,
-    frontier: Mutex<Shared>,
+    lanes: Mutex<Shared>,
     /// Answers about robots.txt that are not stored yet.
     robots_kept: Mutex<Vec<(String, Cached)>>,
     /// Held while states are read and written.
     keeping: Mutex<()>,
+    /// Held while pages are taken out of the crawl.
+    filling: tokio::sync::Mutex<()>,
     idle: Notify,
     watch: Notify,
     stop: AtomicBool,
     /// The reader of the results closed the pipe.
     closed: AtomicBool,
-    /// The state folder could not be written.
+    /// The state folder or the temporary queue could not be written.
     pub(super) state_lost: AtomicBool,
     /// The keys of several lanes whose states were restored.
     pub(super) restored: Mutex<HashSet<Key>>,
@@ -69,7 +68,7 @@ pub(crate) struct Engine {
 
 /// The state under the one lock.
 pub(crate) struct Shared {
-    pub(crate) frontier: Frontier,
+    pub(crate) lanes: Lanes,
     /// The time until which the watch sleeps, if a worker is on watch.
     watching: Option<Timestamp>,
 }
@@ -80,7 +79,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
     pub(crate) policy: Policy,
-    pub(crate) spool: Spool,
+    pub(crate) crawl: Crawl,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
@@ -98,7 +97,7 @@ impl Engine {
             limits,
             clients,
             policy,
-            spool,
+            crawl,
             output,
             store,
             sent,
@@ -109,7 +108,7 @@ impl Engine {
             attempts_max: policy.attempts_max,
             give_up_after: settings.give_up_after,
         };
-        let frontier = Frontier::new(settings.robots, patience);
+        let lanes = Lanes::new(settings.robots, patience);
         // The seed is used for the jitter of retries only.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
         Self {
@@ -117,19 +116,20 @@ impl Engine {
             limits,
             clients,
             policy,
-            spool,
+            crawl,
             output,
             store,
             sent,
             failures: Failures::default(),
             talk,
             names,
-            frontier: Mutex::new(Shared {
-                frontier,
+            lanes: Mutex::new(Shared {
+                lanes,
                 watching: None,
             }),
             robots_kept: Mutex::default(),
             keeping: Mutex::default(),
+            filling: tokio::sync::Mutex::default(),
             idle: Notify::new(),
             watch: Notify::new(),
             stop: AtomicBool::new(false),
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops the run: no further request is started, and those in flight are finished.
@@ -180,7 +180,7 @@ impl Engine {
             let mut shared = self.lock();
             let now = self.limits.now();
             for key in &keys {
-                shared.frontier.ask_again(key, now);
+                shared.lanes.ask_again(key, now);
             }
             drop(shared);
             self.look_again();
@@ -228,6 +228,12 @@ impl Engine {
             match take {
                 Take::Send(job) => self.send(job).await,
                 Take::Resolve(lane) => self.resolve(lane).await,
+                Take::Fill(lane, permit) => {
+                    let first = self.fill(lane, permit.is_some()).await;
+                    if let (Some(permit), Some((pending, why))) = (permit, first) {
+                        self.leave_filled(lane, permit, pending, why).await;
+                    }
+                }
                 Take::Drop(lane, pending, why) => self.dropped(lane, &pending, &why),
                 Take::Wait(until) if on_watch => {
                     self.keep_watch(until).await;
@@ -242,13 +248,9 @@ impl Engine {
     /// Returns the next request, or whether this worker is on watch until there is one.
     fn take(&self) -> (Take<Leave>, bool) {
         let mut shared = self.lock();
-        let Shared { frontier, watching } = &mut *shared;
+        let Shared { lanes, watching } = &mut *shared;
         let now = self.limits.now();
-        let take = frontier.take(
-            now,
-            |lane| self.limits.may_leave(lane),
-            |page| self.url_of(page.offset),
-        );
+        let take = lanes.take(now, |lane| self.limits.may_leave(lane));
         match take {
             Take::Wait(until) => {
                 let until = until.unwrap_or(Timestamp::NEVER);
@@ -266,7 +268,7 @@ impl Engine {
             }
             Take::Done => {}
             // Another worker handles the lane that is due next, or keeps watch.
-            _ if watching.is_none() || frontier.is_due(now) => self.idle.notify_one(),
+            _ if watching.is_none() || lanes.is_due(now) => self.idle.notify_one(),
             _ => {}
         }
         (take, false)
@@ -293,35 +295,106 @@ impl Engine {
         self.watch.notify_one();
     }
 
-    /// Returns the URL at spool offset `offset`.
-    pub(crate) fn url_of(&self, offset: u64) -> Option<Url> {
-        let mut line = Vec::new();
-        self.spool.read(offset, &mut line).ok()?;
-        match Line::parse(&line) {
-            Line::Url(url) => Some(url),
-            _ => None,
+    /// Takes further pages of `lane` out of the crawl. Returns the first page if a permit for it is
+    /// granted already, and why the page must not leave.
+    async fn fill(
+        self: &Arc<Self>,
+        lane: LaneId,
+        is_granted: bool,
+    ) -> Option<(Box<Pending>, Option<String>)> {
+        let first = if self.crawl.kept().is_some() {
+            // A call commits to the disk. No worker blocks a thread meanwhile.
+            let _turn = self.filling.lock().await;
+            let engine = Arc::clone(self);
+            let filled = tokio::task::spawn_blocking(move || engine.fill_first(lane, is_granted));
+            filled.await.ok().flatten()
+        } else {
+            self.fill_first(lane, is_granted)
+        };
+        self.look_again();
+        first
+    }
+
+    fn fill_first(&self, lane: LaneId, is_granted: bool) -> Option<(Box<Pending>, Option<String>)> {
+        let mut first = None;
+        self.fill_now(lane, |lanes, now| {
+            if is_granted {
+                first = lanes.leave_filled(lane, now);
+            }
+        });
+        first
+    }
+
+    /// Takes further pages of `lane` out of the crawl, and calls `then` before another worker sees
+    /// them. Returns whether that succeeded.
+    fn fill_now(&self, lane: LaneId, then: impl FnOnce(&mut Lanes, Timestamp)) -> bool {
+        let most = self.crawl.unit_len_max();
+        let (origin, most) = self.lock().lanes.fill_len(lane, most, self.limits.now());
+        let mut is_whole = true;
+        let taken = self.crawl.take(lane, &origin, most, |pages| {
+            let mut shared = self.lock();
+            let now = self.limits.now();
+            is_whole = shared.lanes.filled(lane, pages, now);
+            then(&mut shared.lanes, now);
+        });
+        if let Err(why) = taken {
+            self.lose_crawl(&why);
+            return false;
+        }
+        if !is_whole {
+            self.lose_crawl(&format!("pages of {origin} are missing"));
+        }
+        is_whole
+    }
+
+    /// Sends the first page of a lane, which got `permit` before its pages, or ends it if there is
+    /// a reason `why`.
+    async fn leave_filled(
+        &self,
+        lane: LaneId,
+        permit: Leave,
+        pending: Box<Pending>,
+        why: Option<String>,
+    ) {
+        match why {
+            None => {
+                let job = Job {
+                    lane,
+                    pending,
+                    permit,
+                };
+                self.send(job).await;
+            }
+            Some(why) => self.dropped(lane, &pending, &why),
         }
     }
 
-    /// Returns the text of the URL at spool offset `offset`, as it was given.
-    pub(crate) fn given(&self, offset: u64) -> Option<String> {
-        let mut line = Vec::new();
-        self.spool.read(offset, &mut line).ok()?;
-        let line = line.trim_ascii();
-        Some(String::from_utf8_lossy(line).into_owned())
-    }
-
-    /// Writes the result line of a finished URL.
-    pub(crate) fn write(&self, offset: u64, row: &Row<'_>) {
+    /// Writes the result line of a finished page.
+    pub(crate) fn write(&self, pending: &Pending, row: &Row<'_>) {
         if let Some(why) = row.error {
             self.failures.add(row.url, why);
         }
-        self.write_unlisted(offset, row);
+        let status = match row.error {
+            None => Some(row.status.unwrap_or(200)),
+            // An answer can be spoiled although its status is good.
+            Some(_) => row.status.filter(|status| !(200..=299).contains(status)),
+        };
+        let finished = Finished {
+            lane: pending.home,
+            url: &pending.page.url,
+            status,
+        };
+        let record = self.crawl.kept().map(|kept| move || kept.finish(finished));
+        self.write_row(row, record);
     }
 
-    /// Does the same as [`Self::write`] for a failure that was reported already.
-    pub(crate) fn write_unlisted(&self, offset: u64, row: &Row<'_>) {
-        match self.output.write(offset, row) {
+    /// Writes the result line of an input line that is no page.
+    pub(crate) fn write_unlisted(&self, row: &Row<'_>) {
+        self.write_row(row, self.crawl.kept().map(|_| || Ok(())));
+    }
+
+    fn write_row(&self, row: &Row<'_>, record: Option<impl FnOnce() -> Result<(), String>>) {
+        match self.output.write(row, record) {
             Written::Closed => {
                 self.closed.store(true, Ordering::Relaxed);
                 self.stop();
@@ -333,35 +406,41 @@ impl Engine {
         }
     }
 
-    /// Ends a URL without a request.
-    fn dropped(&self, lane: u32, pending: &Pending, why: &str) {
+    /// Ends a page without a request.
+    fn dropped(&self, lane: LaneId, pending: &Pending, why: &str) {
         let name = {
             let mut shared = self.lock();
-            shared.frontier.over(lane, true);
-            shared.frontier.lane(lane).name().to_owned()
+            shared.lanes.over(lane, true);
+            shared.lanes.lane(lane).name().to_owned()
         };
-        self.write(
-            pending.offset,
-            &pending.row(&self.given(pending.offset).unwrap_or_default(), &name, why),
-        );
+        self.write(pending, &pending.row(&name, why));
     }
 
-    /// Ends the wait for URLs that are set aside. With a state folder they stay for a later run,
-    /// else they fail. Returns how many URLs stay.
+    /// Ends the wait for pages that are set aside. With a state folder they stay for a later run,
+    /// else they fail. Returns how many pages stay.
     pub(crate) fn settle_set_aside(&self) -> u64 {
-        let mut left = 0;
+        if self.store.is_some() {
+            let shared = self.lock();
+            let left = shared.lanes.pages_aside();
+            if let Some((_, _, why)) = shared.lanes.set_aside() {
+                self.talk
+                    .say(&format!("{why}: its URLs stay in the state folder"));
+            }
+            return left;
+        }
         loop {
-            let Some((lane, pending, why)) = self.lock().frontier.drain_set_aside() else {
-                return left;
+            let (lane, why, pending) = {
+                let mut shared = self.lock();
+                let Some((lane, _, why)) = shared.lanes.set_aside() else {
+                    return 0;
+                };
+                let why = why.to_owned();
+                (lane, why, shared.lanes.drain(lane))
             };
-            if self.store.is_some() {
-                if left == 0 {
-                    self.talk
-                        .say(&format!("{why}: its URLs stay in the state folder"));
-                }
-                left += 1;
-            } else {
-                self.dropped(lane, &pending, &why);
+            match pending {
+                Some(pending) => self.dropped(lane, &pending, &why),
+                None if self.fill_now(lane, |_, _| {}) => {}
+                None => return 0,
             }
         }
     }
@@ -392,10 +471,8 @@ impl Engine {
         };
         let mut keys: HashSet<Key> = {
             let mut shared = self.lock();
-            let dirty = shared.frontier.take_dirty();
-            let keys = dirty
-                .into_iter()
-                .flat_map(|id| &shared.frontier.lane(id).keys);
+            let dirty = shared.lanes.take_dirty();
+            let keys = dirty.into_iter().flat_map(|id| &shared.lanes.lane(id).keys);
             keys.map(|keys| keys[0].clone()).collect()
         };
         keys.extend(active);

@@ -21,7 +21,7 @@ use politely::{
 use politely_otlp::Collector;
 use url::Url;
 
-use super::frontier::{KeySet, Lane, Refused};
+use super::lanes::{KeySet, Lane, Refused};
 use super::rules::read;
 use super::trace::Trace;
 use crate::config::{KeyKind, Settings};
@@ -217,7 +217,7 @@ impl Limits {
     /// Returns a permit if a request of `lane` may leave now.
     pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
         // An egress's turn passes when a request leaves, not when permits are asked for, which
-        // happens under the frontier's lock.
+        // happens under the lanes' lock.
         let ways = self.egresses.len().max(1);
         let turn = self.turn.load(Ordering::Relaxed) % ways;
         let leave = |(permit, own), egress, keys: &KeySet| {

@@ -2,20 +2,21 @@
 //!
 //! | room | its part |
 //! | --- | --- |
-//! | `input` | reads URLs and queues them on disk |
-//! | `frontier` | chooses the next request, and detects hosts that serve nothing |
+//! | `input` | reads URLs into the crawl |
+//! | `lanes` | chooses the next request, and detects hosts that serve nothing |
 //! | `transport` | sends a request and reads its answer |
 //! | `state` | stores what the run needs to continue after a kill |
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
 //!
-//! The files beside them connect the rooms: `engine` has the workers and the state that they share,
-//! `worker` sends one request, `retry` decides what follows a request that failed, `limits` asks
-//! for permits, `rules` applies a policy, `robots` obeys robots.txt of each origin, and `trace`
-//! sends spans and numbers to a collector.
+//! The files beside them connect the rooms: `crawl` keeps the pages in a frontier, `engine` has the
+//! workers and the state that they share, `worker` sends one request, `retry` decides what follows
+//! a request that failed, `limits` asks for permits, `rules` applies a policy, `robots` obeys
+//! robots.txt of each origin, and `trace` sends spans and numbers to a collector.
 
+mod crawl;
 mod engine;
-mod frontier;
 mod input;
+mod lanes;
 mod limits;
 mod report;
 mod retry;
@@ -38,13 +39,13 @@ use crate::args::FetchArgs;
 use crate::config::{Settings, SummaryForm};
 use crate::exit::{Exit, Wrong, make_folder};
 
+use crawl::Crawl;
 use engine::{Engine, Parts};
 use input::ingest::{Ingest, Ingested};
 pub(crate) use input::lines::{Sources, without_login};
 use report::output::Output;
 use report::{progress, summary, talk};
 use state::State;
-use state::journal::Finished;
 use transport::client;
 
 /// Runs `politely fetch` with the arguments of the command line.
@@ -107,35 +108,29 @@ pub(crate) fn fetch(
         store,
         sent,
         known,
-        journal,
-        finished,
-        spool,
-        writer,
-        complete,
-    } = State::open(settings.state.as_deref(), &sources)?;
+        crawl,
+        finished: earlier,
+        is_resumed,
+        is_complete,
+    } = State::open(settings.state.as_deref())?;
     if let Some(path) = &settings.output {
         spares(path, &sources, settings.state.as_deref())?;
     }
-    let output = output_of(&settings, journal.is_some().then_some(&finished))?;
-    let output = match journal {
-        Some(journal) => output.journaled(journal),
-        None => output,
-    };
+    let output = output_of(&settings, &crawl)?;
     let talk = talk::Talk::default();
-    if finished.len() > 0 {
-        let (fetched, failed) = (finished.fetched, finished.failed);
+    let (fetched, failed) = earlier;
+    if fetched + failed > 0 {
         talk.say(&format!(
             "resuming: {fetched} fetched and {failed} failed before"
         ));
     }
-    let earlier = (finished.fetched, finished.failed);
     let policy = retry::policy(&settings);
     let engine = Arc::new(Engine::new(Parts {
         settings,
         limits,
         clients,
         policy,
-        spool,
+        crawl,
         output,
         store,
         sent,
@@ -145,9 +140,8 @@ pub(crate) fn fetch(
     engine.recover(known);
     let ingest = Ingest {
         sources,
-        writer,
-        finished,
-        complete,
+        is_complete,
+        is_resumed,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads())
@@ -160,7 +154,7 @@ pub(crate) fn fetch(
     // more.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let shared = engine.lock();
-    let lanes = shared.frontier.lanes().iter();
+    let lanes = shared.lanes.all().iter();
     let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
     let ends = keys.filter_map(|key| {
         Some(KeyEnd {
@@ -198,18 +192,18 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     listening.abort();
     showing.abort();
     keeping.abort();
-    let left = engine.settle_set_aside() + engine.lock().frontier.waiting();
+    let left = engine.settle_set_aside() + engine.lock().lanes.waiting();
     engine.keep();
     // After an interrupt, a reader that still waits for input is not joined.
     let ingested = if reading.is_finished() || !engine.is_stopping() {
         reading.join().unwrap_or(Ingested {
-            malformed: 0,
             cut: true,
+            ..Ingested::default()
         })
     } else {
         Ingested {
-            malformed: 0,
             cut: true,
+            ..Ingested::default()
         }
     };
     let end = summary::End {
@@ -251,7 +245,7 @@ async fn listen(engine: Arc<Engine>) {
         }
     };
     told().await;
-    let in_flight = engine.lock().frontier.in_flight();
+    let in_flight = engine.lock().lanes.in_flight();
     engine.talk.say(&format!(
         "interrupted: finishing {in_flight} in flight; Ctrl-C again stops at once"
     ));
@@ -285,10 +279,11 @@ fn spares(output: &Path, sources: &Sources, dir: Option<&Path>) -> Result<(), Wr
     Err(Wrong(format!("--output {output}: is {what}")))
 }
 
-fn output_of(settings: &Settings, resumed: Option<&Finished>) -> Result<Output, Wrong> {
+fn output_of(settings: &Settings, crawl: &Crawl) -> Result<Output, Wrong> {
+    let is_open = crawl.kept().map(|kept| move |url: &str| kept.is_open(url));
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
-        Some(path) => Output::file(path, resumed),
+        Some(path) => Output::file(path, is_open),
         // Result lines and a JSON summary on one stream could not be told apart.
         None if settings.summary == SummaryForm::Json => Ok(Output::nowhere()),
         None => Ok(Output::stdout()),

@@ -2,7 +2,7 @@
 //!
 //! A refusal or failure of the host costs the page none of its attempts. The page goes behind the
 //! others of its host and waits for the host's hold. A failure of the page's own counts, see
-//! [`super::frontier::outage`].
+//! [`super::lanes::outage`].
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use politely::core::retry::{Attempt, GiveUpReason, Next, Policy, Refusals};
 use politely::core::signal::{Failure, Report, Resource, Signal};
 
 use super::engine::Engine;
-use super::frontier::LaneId;
-use super::frontier::outage::{Company, Failed, Verdict};
-use super::frontier::pending::{Pending, Purpose};
+use super::lanes::LaneId;
+use super::lanes::outage::{Company, Failed, Verdict};
+use super::lanes::pending::{Pending, Purpose};
 use super::transport::client::{Answer, Came};
 use super::worker::After;
 use crate::config::{RetryName, Settings};
@@ -70,7 +70,7 @@ pub(super) fn after_failure(
     let is_crawler = engine.settings.retry == RetryName::Crawler;
     let by_host = refused && !own && is_crawler;
     let mut shared = engine.lock();
-    let frontier = &mut shared.frontier;
+    let lanes = &mut shared.lanes;
     let now = engine.limits.now();
     let verdict = if is_served(policy, report, pending.purpose) || report.signal == Signal::Blocked
     {
@@ -84,7 +84,7 @@ pub(super) fn after_failure(
             company: Company::Tried,
             words: &words,
         };
-        frontier.failed(lane, pending, failed, now)
+        lanes.failed(lane, pending, failed, now)
     };
     // An error answer to a robots.txt that is no refusal has its own schedule (see `robots`).
     if !is_page && !refused && answered {
@@ -101,7 +101,7 @@ pub(super) fn after_failure(
         let next = policy.decide(&pending.attempt, report, &mut [], &mut engine.rng(), now);
         return match next {
             // While the host serves no request, only time ends the wait.
-            Next::GiveUp(GiveUpReason::Refused(_)) if frontier.lane(lane).health.is_down() => {
+            Next::GiveUp(GiveUpReason::Refused(_)) if lanes.lane(lane).health.is_down() => {
                 After::Again(Duration::ZERO)
             }
             other => decided(other, &words, own),
@@ -111,8 +111,8 @@ pub(super) fn after_failure(
         refusals: Refusals::Fail,
         ..policy.clone()
     };
-    let others_served = frontier.lane(lane).health.has_served();
-    let mut accounts = frontier.accounts(lane);
+    let others_served = lanes.lane(lane).health.has_served();
+    let mut accounts = lanes.accounts(lane);
     let (number, accounts, not_before) = match verdict {
         Verdict::Charged(not_before) => {
             let counted = pending.own_failures;

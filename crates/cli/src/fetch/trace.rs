@@ -5,7 +5,7 @@ use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely_otlp::{Acquire, AcquireResult, Collector, Parent};
 
-use super::frontier::Lane;
+use super::lanes::Lane;
 
 /// The numbers of a run, with their help texts.
 const FAMILIES: [(&str, &str); 7] = [

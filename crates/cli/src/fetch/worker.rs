@@ -11,8 +11,8 @@ use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
 use super::engine::Engine;
-use super::frontier::pending::{Pending, Purpose};
-use super::frontier::{Frontier, Job, LaneId};
+use super::lanes::pending::{Pending, Purpose};
+use super::lanes::{Job, LaneId, Lanes};
 use super::limits::Leave;
 use super::report::output::Row;
 use super::report::save::place;
@@ -43,9 +43,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         permit: mut leave,
     } = job;
     let page = pending.purpose == Purpose::Page;
-    let Some(url) = where_to(engine, &mut pending) else {
+    let Some(url) = pending.url() else {
         drop(leave);
-        let error = Some("the spool could not be read");
+        let error = Some("the URL in the queue is damaged");
         return finish(engine, lane, &pending, None, error);
     };
     let body = match (&engine.settings.save, page) {
@@ -139,7 +139,7 @@ fn follow_rule(
     let Some(answer) = answer else {
         return;
     };
-    let keys = engine.lock().frontier.lane(lane).keys.first().cloned();
+    let keys = engine.lock().lanes.lane(lane).keys.first().cloned();
     if let Some(keys) = keys {
         follow_answer(engine, &keys[0], report, answer);
     }
@@ -148,25 +148,14 @@ fn follow_rule(
 /// Handles a request that could not be recorded and so did not leave. The run stops.
 fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>) {
     let mut shared = engine.lock();
-    let frontier = &mut shared.frontier;
+    let lanes = &mut shared.lanes;
     let now = engine.limits.now();
     pending.attempts -= 1;
     if pending.purpose == Purpose::Page && pending.is_untried() {
-        frontier.tried(lane);
+        lanes.tried(lane);
     }
-    frontier.put_back(lane, pending, now, now);
-    frontier.came_back(lane, now);
-}
-
-/// Returns the URL to request. The page's own URL is read from the spool once.
-fn where_to(engine: &Engine, pending: &mut Pending) -> Option<Url> {
-    if let Some(hop) = &pending.hop {
-        return Some(hop.clone());
-    }
-    if pending.given.is_none() {
-        pending.given = engine.given(pending.offset);
-    }
-    Url::parse(pending.given.as_deref()?).ok()
+    lanes.put_back(lane, pending, now, now);
+    lanes.came_back(lane, now);
 }
 
 /// Returns the report to the host of a page that failed before while others were served, and fails
@@ -283,29 +272,22 @@ fn finish(
 ) {
     let name: Key = {
         let mut shared = engine.lock();
-        let frontier = &mut shared.frontier;
+        let lanes = &mut shared.lanes;
         let now = engine.limits.now();
         if last.is_none() && pending.purpose == Purpose::Page && pending.is_untried() {
-            frontier.tried(lane);
+            lanes.tried(lane);
         }
-        came_back(frontier, lane, now, last);
-        frontier.over(lane, error.is_some());
-        frontier.lane(lane).keys[0][0].clone()
+        came_back(lanes, lane, now, last);
+        lanes.over(lane, error.is_some());
+        lanes.lane(lane).keys[0][0].clone()
     };
     let report = last.map(|last| last.report);
-    let read_now;
-    let given = if let Some(given) = &pending.given {
-        given
-    } else {
-        read_now = engine.given(pending.offset).unwrap_or_default();
-        &read_now
-    };
     let saved = match (&engine.settings.save, last, error) {
         (Some(dir), Some(last), None) => Some(place(dir, last.url)),
         _ => None,
     };
     let row = Row {
-        url: given,
+        url: pending.page.given(),
         key: name.as_str(),
         status: pending.status,
         attempts: pending.attempts,
@@ -316,16 +298,16 @@ fn finish(
         saved,
         error,
     };
-    engine.write(pending.offset, &row);
+    engine.write(pending, &row);
 }
 
 /// Puts the request back into its lane.
 fn again(engine: &Engine, lane: LaneId, pending: Box<Pending>, delay: Duration, last: &Last<'_>) {
     let mut shared = engine.lock();
-    let frontier = &mut shared.frontier;
+    let lanes = &mut shared.lanes;
     let now = engine.limits.now();
-    frontier.put_back(lane, pending, now + delay, now);
-    came_back(frontier, lane, now, Some(last));
+    lanes.put_back(lane, pending, now + delay, now);
+    came_back(lanes, lane, now, Some(last));
 }
 
 fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, last: &Last<'_>) {
@@ -343,20 +325,20 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
         }
     };
     let mut shared = engine.lock();
-    let frontier = &mut shared.frontier;
-    let (lane, new) = frontier.lane_of(&to, || keys);
+    let lanes = &mut shared.lanes;
+    let (lane, new) = lanes.lane_of(&to, || keys);
     if new {
-        engine.introduce(frontier.lane_mut(lane));
+        engine.introduce(lanes.lane_mut(lane));
         engine.set_hosts(engine.hosts() + 1);
     }
     pending.go_on(to);
     let now = engine.limits.now();
     // A redirect's Retry-After is about its target (RFC 9110, 10.2.3).
     match last.report.target_after {
-        Some(wait) => frontier.put_back(lane, pending, now + wait, now),
-        None => frontier.put_redirected(lane, pending, now),
+        Some(wait) => lanes.put_back(lane, pending, now + wait, now),
+        None => lanes.put_redirected(lane, pending, now),
     }
-    came_back(frontier, from, now, Some(last));
+    came_back(lanes, from, now, Some(last));
 }
 
 /// Handles the answer to the robots.txt of lane `of`, last requested on lane `lane`, or its final
@@ -377,7 +359,7 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
         None => None,
     };
     if rules.is_some() {
-        let origin = engine.lock().frontier.lane(of).origin.to_string();
+        let origin = engine.lock().lanes.lane(of).origin.to_string();
         let body = answer
             .filter(|(status, _)| (200..=299).contains(status))
             .map(|(_, body)| body.to_vec());
@@ -390,8 +372,8 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
         );
     }
     let mut shared = engine.lock();
-    let frontier = &mut shared.frontier;
-    let standing = std::mem::replace(&mut frontier.lane_mut(of).robots, Standing::Unknown);
+    let lanes = &mut shared.lanes;
+    let standing = std::mem::replace(&mut lanes.lane_mut(of).robots, Standing::Unknown);
     let standing = if let Some(rules) = rules {
         Standing::Known {
             rules: rules.into(),
@@ -400,8 +382,8 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     } else {
         // An answer may change later. A host that could not be reached in all its attempts is given
         // up.
-        let health = &frontier.lane(lane).health;
-        let patient = health.gave_up().is_none() && frontier.lane(of).pages_waiting() > 1;
+        let health = &lanes.lane(lane).health;
+        let patient = health.gave_up().is_none() && lanes.lane(of).pages_waiting() > 1;
         standing.unavailable(&robots::Unusable {
             why: error.unwrap_or("no answer"),
             for_good: matches!(last.came, Came::Failed(..)),
@@ -410,35 +392,35 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
             now,
         })
     };
-    frontier.robots_answered(of, standing, now);
-    came_back(frontier, lane, now, Some(last));
+    lanes.robots_answered(of, standing, now);
+    came_back(lanes, lane, now, Some(last));
 }
 
-fn came_back(frontier: &mut Frontier, lane: LaneId, now: Timestamp, last: Option<&Last<'_>>) {
+fn came_back(lanes: &mut Lanes, lane: LaneId, now: Timestamp, last: Option<&Last<'_>>) {
     if let Some(last) = last {
-        frontier.answered(lane, last.report.bytes, last.report.signal.is_refusal());
+        lanes.answered(lane, last.report.bytes, last.report.signal.is_refusal());
         if last.first_try {
-            frontier.tried(lane);
+            lanes.tried(lane);
         }
         if last.served {
-            frontier.served(lane);
+            lanes.served(lane);
         }
         if last.report.signal == Signal::Ok {
-            for account in frontier.accounts(lane) {
+            for account in lanes.accounts(lane) {
                 account.budget.deposit(account.rule, now);
             }
         }
         if last.learned {
-            frontier.learned(lane);
+            lanes.learned(lane);
         }
     }
-    frontier.came_back(lane, now);
+    lanes.came_back(lane, now);
 }
 
 /// Resolves the address of a lane's host. If that fails, its key is the host, and the fetch will
 /// report the reason.
 pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
-    let origin = engine.lock().frontier.lane(lane).origin.to_string();
+    let origin = engine.lock().lanes.lane(lane).origin.to_string();
     let Ok(url) = Url::parse(&origin) else { return };
     let host = url.host_str().unwrap_or_default().to_owned();
     let port = url.port_or_known_default().unwrap_or(80);
@@ -460,8 +442,8 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
     {
         let mut shared = engine.lock();
         let now = engine.limits.now();
-        shared.frontier.resolved(lane, keys, now);
-        engine.introduce(shared.frontier.lane_mut(lane));
+        shared.lanes.resolved(lane, keys, now);
+        engine.introduce(shared.lanes.lane_mut(lane));
     }
     engine.look_again();
 }

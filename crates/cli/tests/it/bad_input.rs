@@ -160,7 +160,7 @@ fn what_is_wrong_is_said_in_the_first_line() {
     let foreign = dir.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     let foreign = foreign.to_str().unwrap();
-    file("foreign/urls.txt", b"http://127.0.0.1:1/\n");
+    file("foreign/frontier", b"http://127.0.0.1:1/\n");
     let folder = dir.path().to_str().unwrap().to_owned();
     let url = "http://127.0.0.1:1/";
     let cases: [(Vec<&str>, &str); _] = [
@@ -180,7 +180,7 @@ fn what_is_wrong_is_said_in_the_first_line() {
         ),
         (
             vec!["fetch", "--state", foreign, url],
-            "none of a run's state",
+            "foreign/frontier\": ",
         ),
         (vec!["fetch", "--config", &latin, url], "is no text (UTF-8)"),
         (

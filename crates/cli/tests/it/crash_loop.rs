@@ -128,6 +128,11 @@ fn on_a_small_disk(script: &str) -> Option<Command> {
     Some(unshare(&format!("{mount}; {script}")))
 }
 
+/// Returns whether a line names a full disk. A write in the background may be the first to fail.
+fn is_full(line: &str) -> bool {
+    line.contains("no space left on device") || line.contains("the disk may be full")
+}
+
 #[test]
 fn a_full_disk_under_the_state_folder_is_named_and_is_a_failure() {
     let script = "exec \"$POLITELY\" fetch --profile api --law fixed --rate 5000 --burst 100 \
@@ -150,10 +155,36 @@ fn a_full_disk_under_the_state_folder_is_named_and_is_a_failure() {
     assert_eq!(said.code, 1, "{}", said.err);
     let told = said.lines("cannot write state folder");
     assert_eq!(told.len(), 1, "{}", said.err);
-    assert!(
-        told[0].contains("disk/run\": no space left on device"),
-        "{told:?}"
+    assert!(told[0].contains("disk/run\": "), "{told:?}");
+    assert!(is_full(told[0]), "{told:?}");
+}
+
+#[test]
+fn a_full_disk_under_the_temporary_queue_is_named_and_ends_the_run() {
+    let script = "TMPDIR=\"$DISK\" exec \"$POLITELY\" fetch --no-robots --retries 0 \
+                  --summary none --output /dev/null -i \"$LIST\"";
+    let Some(mut command) = on_a_small_disk(script) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list.txt");
+    let long = "x".repeat(60);
+    let urls = (0..60_000).map(|page| format!("http://127.0.0.1:1/{page}/{long}\n"));
+    fs::write(&list, urls.collect::<String>()).unwrap();
+    let disk = tempfile::tempdir().unwrap();
+    command.env("DISK", disk.path()).env("LIST", &list);
+    command.env("POLITELY", env!("CARGO_BIN_EXE_politely"));
+    let said = run(&mut command);
+    assert_eq!(said.code, 1, "{}", said.err);
+    let told = said.lines("cannot keep the queue in");
+    assert_eq!(
+        (told.len(), said.lines("error: ").len()),
+        (1, 1),
+        "{}",
+        said.err
     );
+    assert!(is_full(told[0]), "{told:?}");
+    assert_eq!(said.lines("interrupted, ").len(), 1, "{}", said.err);
 }
 
 #[test]

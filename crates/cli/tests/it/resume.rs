@@ -116,24 +116,72 @@ fn a_finished_run_fetches_nothing_again() {
 }
 
 #[test]
-fn a_list_that_grew_goes_on_and_another_is_refused() {
+fn a_list_that_grew_and_another_list_add_their_new_pages() {
     let server = slow_server();
     let dir = tempfile::tempdir().unwrap();
-    let go =
-        |pages: &[&str]| run(resumable(dir.path()).args(pages.iter().map(|page| server.url(page))));
-    assert_eq!(go(&["a", "b"]).code, 0);
-    assert_eq!(go(&["a", "b", "c"]).code, 0);
-    for other in [&["a", "d", "c"][..], &["a", "b"]] {
-        let said = go(other);
-        let refused = said.lines("a new list needs a new --state folder");
-        assert_eq!((said.code, refused.len()), (1, 1), "{}", said.err);
+    for pages in [&["a", "b"][..], &["a", "b", "c"], &["d", "c"], &["a"]] {
+        let urls = pages.iter().map(|page| server.url(page));
+        let said = run(resumable(dir.path()).args(urls));
+        assert_eq!(said.code, 0, "{}", said.err);
     }
-    assert_eq!(server.counts().len(), 3);
-    assert_eq!(server.counts().values().sum::<usize>(), 3);
+    assert_eq!(server.counts().len(), 4);
+    assert_eq!(server.counts().values().sum::<usize>(), 4);
+    assert_eq!(lines(&dir.path().join("results.jsonl")), 4);
+}
+
+/// The lines that are no URL count as failed pages, and each has one result line.
+#[test]
+fn a_line_that_is_no_url_is_reported_once_per_run() {
+    let server = slow_server();
+    let dir = tempfile::tempdir().unwrap();
+    let go = || run(resumable(dir.path()).args([&server.url("a"), "nonsense"]));
+    for reported in [1, 0] {
+        let said = go();
+        assert_eq!(
+            said.lines("must begin with http").len(),
+            reported,
+            "{}",
+            said.err
+        );
+        assert_eq!(said.code, 1, "{}", said.err);
+    }
+    assert_eq!(run(&mut resumable(dir.path())).code, 1);
+    assert_eq!(lines(&dir.path().join("results.jsonl")), 2);
 }
 
 #[test]
-fn the_state_folder_is_neither_input_nor_output() {
+fn a_page_that_failed_is_not_tried_again_and_stays_a_failure() {
+    let server = Server::start(|_, stream| respond(stream, "404 Not Found", "", "none"));
+    let dir = tempfile::tempdir().unwrap();
+    let said = run(resumable(dir.path()).arg(server.url("a")));
+    assert_eq!(said.code, 1, "{}", said.err);
+    let said = run(&mut resumable(dir.path()));
+    assert_eq!(
+        said.lines("0 fetched and 1 failed before").len(),
+        1,
+        "{}",
+        said.err
+    );
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert_eq!(server.counts().values().sum::<usize>(), 1);
+}
+
+#[test]
+fn a_url_that_is_given_twice_is_fetched_once() {
+    let server = slow_server();
+    let said = run(fast().args([server.url("a"), server.url("a#top"), server.url("b")]));
+    assert_eq!((said.code, said.rows().len()), (0, 2), "{}", said.err);
+    assert_eq!(
+        said.lines("1 of the URLs were given before").len(),
+        1,
+        "{}",
+        said.err
+    );
+    assert_eq!(server.counts().values().sum::<usize>(), 2);
+}
+
+#[test]
+fn the_state_folder_is_no_output() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let at = |url: &str| {
@@ -143,7 +191,7 @@ fn the_state_folder_is_neither_input_nor_output() {
     };
     let server = slow_server();
     assert_eq!(run(&mut at(&server.url("a"))).code, 0);
-    for kept in ["urls.txt", "done.log", "politely.redb"] {
+    for kept in ["frontier/lock", "sent.log", "politely.redb"] {
         let kept = state.join(kept);
         let before = fs::read(&kept).unwrap();
         let said = run(at(&server.url("a")).arg("--output").arg(&kept));
@@ -151,11 +199,6 @@ fn the_state_folder_is_neither_input_nor_output() {
         assert_eq!((said.code, told.len()), (2, 1), "{}", said.err);
         assert!(kept.ends_with("politely.redb") || fs::read(&kept).unwrap() == before);
     }
-    let mut own = fast();
-    own.arg("--state").arg(&state);
-    let said = run(own.arg("-i").arg(state.join("urls.txt")));
-    let told = said.lines("the state folder's own copy of the input");
-    assert_eq!((said.code, told.len()), (2, 1), "{}", said.err);
     assert_eq!(run(&mut at(&server.url("a"))).code, 0, "nothing is lost");
 }
 
@@ -188,7 +231,13 @@ fn an_interrupted_input_goes_on_where_it_was() {
     child.wait().unwrap();
 
     let said = run(&mut resumable(dir.path()));
-    assert_eq!(said.lines("cut at line 20").len(), 1, "{}", said.err);
+    assert_eq!(
+        said.lines("the input was cut when the last run ended")
+            .len(),
+        1,
+        "{}",
+        said.err
+    );
 
     fs::write(dir.path().join("list.txt"), list(40)).unwrap();
     let said = run(resumable(dir.path())

@@ -82,7 +82,7 @@ impl<S: Store> Frontier<S> {
     }
 
     /// Returns a unit that may still be spoken about.
-    fn held(&self, token: Token, now: Moment) -> Result<&Held, FrontierError> {
+    pub(super) fn held(&self, token: Token, now: Moment) -> Result<&Held, FrontierError> {
         let held = self.units.live(token, now.at);
         held.ok_or(FrontierError::Stale(token))
     }
@@ -148,6 +148,8 @@ impl<S: Store> Frontier<S> {
         now: Moment,
     ) -> Result<Accepted, FrontierError> {
         let token = words.token;
+        let is_unvisited = |report: &Reported| report.next == Next::Unvisited;
+        let has_unvisited = reported.iter().any(is_unvisited);
         let held = self.held(token, now)?;
         let (id, expires) = (held.domain, held.expires);
         let (kept, returned) = if words.keep {
@@ -205,7 +207,10 @@ impl<S: Store> Frontier<S> {
             pages: kept,
         });
         if let Some(held) = &kept {
-            stage.put_unit(token, held, now);
+            // A page with another outcome leaves its run, which tells that the unit has lost it.
+            if has_unvisited {
+                stage.put_unit(token, held, now);
+            }
         } else {
             stage.batch.remove(Table::Control, rows::unit_key(token));
             domain.owners = domain.owners.saturating_sub(1);
@@ -228,7 +233,7 @@ impl<S: Store> Frontier<S> {
 }
 
 impl Stage {
-    fn put_unit(&mut self, token: Token, held: &Held, now: Moment) {
+    pub(super) fn put_unit(&mut self, token: Token, held: &Held, now: Moment) {
         let row = UnitRow {
             domain: held.domain,
             expires: now.date_after(held.expires.since(now.at)),

@@ -35,7 +35,7 @@ use crate::page::{self, NewPage, ValidPage};
 use crate::rows::{self, CrawlId, DomainId};
 use crate::schedule::{Domain, Schedule};
 use crate::units::Units;
-use crate::{Answer, CrawlName, FrontierError, Moment, Settings, Store, StoreError, Table};
+use crate::{Answer, CrawlName, Date, FrontierError, Moment, Settings, Store, StoreError, Table};
 
 /// The most expired units that one call ends.
 const EXPIRED_MAX: usize = 256;
@@ -208,6 +208,13 @@ impl<S: Store> Frontier<S> {
 
     fn domain_row(&self, id: DomainId, domain: &Domain, now: Moment) -> rows::DomainRow {
         let orders = self.schedule.orders(id);
+        let pause = domain.next.since(now.at);
+        // Without a pause there is no date, which a wall clock that is set back would move ahead.
+        let next = if pause.is_zero() {
+            Date::EPOCH
+        } else {
+            now.date_after(pause)
+        };
         rows::DomainRow {
             crawl: domain.crawl,
             queue: domain.queue,
@@ -216,7 +223,7 @@ impl<S: Store> Frontier<S> {
             dated: domain.dated,
             dated_first: domain.dated_first,
             priority: domain.priority.level(),
-            next: now.date_after(domain.next.since(now.at)),
+            next,
             blocked_until: orders.blocked_until,
             delay_ms: u64::try_from(orders.delay.as_millis()).unwrap_or(u64::MAX),
             finished_max: orders.finished_max,

@@ -1,6 +1,6 @@
 //! Opens a frontier: reads the crawls, the domains and the live units, but no pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use politely_core::{Rng, Timestamp};
@@ -8,7 +8,8 @@ use politely_core::{Rng, Timestamp};
 use super::Frontier;
 use super::fronts::Fronts;
 use super::serial::Serial;
-use crate::rows::{self, CrawlId, CrawlRow, DomainId, DomainRow, UnitRow, VERSION};
+use crate::queue::{Ready, Run, RunId};
+use crate::rows::{self, CrawlId, CrawlRow, DomainId, DomainRow, QueueId, UnitRow, VERSION};
 use crate::schedule::{Crawl, Domain, Orders, Schedule};
 use crate::units::{Held, Units};
 use crate::{Batch, CrawlName, Date, Moment, Priority, Settings, Store, StoreError, Table, Token};
@@ -118,17 +119,39 @@ impl<S: Store> Frontier<S> {
             let Some(&(mut domain)) = self.schedule.domain(row.domain) else {
                 continue;
             };
+            let pages = self.without_outcome(domain.queue, row.pages)?;
             domain.owners = domain.owners.saturating_add(1);
-            domain.leased += row.pages.len() as u32;
+            domain.leased += pages.len() as u32;
             self.schedule.set(row.domain, domain, now);
             let held = Held {
                 domain: row.domain,
                 expires: now.at_of(row.expires, self.settings.lease_max),
-                pages: row.pages,
+                pages,
             };
             self.units.insert(token, held);
         }
         Ok(())
+    }
+
+    /// Returns the pages of a unit that have no outcome yet. The others have left their runs.
+    fn without_outcome(
+        &self,
+        queue: QueueId,
+        mut pages: Vec<Ready>,
+    ) -> Result<Vec<Ready>, StoreError> {
+        let runs: BTreeSet<RunId> = pages.iter().map(|page| page.run).collect();
+        let keys: Vec<_> = runs.iter().map(|run| run.key(queue)).collect();
+        let mut queued = BTreeSet::new();
+        for (run, row) in runs
+            .into_iter()
+            .zip(self.store.read_many(Table::Queue, &keys)?)
+        {
+            if let Some(row) = row {
+                queued.extend(Run::decode(&row)?.ready(run));
+            }
+        }
+        pages.retain(|page| queued.contains(page));
+        Ok(pages)
     }
 
     fn entries(&self, table: Table, prefix: &[u8]) -> Result<Vec<Entry>, StoreError> {

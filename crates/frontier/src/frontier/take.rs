@@ -93,6 +93,48 @@ impl<S: Store> Frontier<S> {
         })
     }
 
+    /// Adds the next pages of its domain to a unit, and returns them. The lease stays as it is.
+    ///
+    /// # Errors
+    /// Fails for a unit that has ended, and if the storage fails.
+    pub fn refill(
+        &mut self,
+        token: Token,
+        pages_max: u32,
+        now: Moment,
+    ) -> Result<Vec<TakenPage>, FrontierError> {
+        self.call(now, |frontier, now| {
+            let held = frontier.held(token, now)?;
+            let (id, expires, mut pages) = (held.domain, held.expires, held.pages.clone());
+            let room = frontier.settings.pages_per_unit_max as usize;
+            let most = room.saturating_sub(pages.len()).min(pages_max as usize);
+            let Some(&(mut domain)) = frontier.schedule.domain(id) else {
+                return Err(FrontierError::Stale(token));
+            };
+            if most == 0 || !frontier.schedule.has_due_pages(id, now) {
+                return Ok(Vec::new());
+            }
+            let mut stage = Stage::default();
+            let selection = frontier.select(&mut stage.batch, id, &mut domain, most, now)?;
+            let name = frontier.domain_name(id)?;
+            let taken = frontier.taken_pages(id, &name, &selection.pages)?;
+            domain.leased += taken.len() as u32;
+            domain.priority = selection.head.map_or(Priority::MIN, RunId::priority);
+            stage.domains.insert(id, domain);
+            pages.extend(selection.pages);
+            let held = Held {
+                domain: id,
+                expires,
+                pages,
+            };
+            stage.put_unit(token, &held, now);
+            frontier.finish(stage, now)?;
+            frontier.schedule.serve(domain.crawl, taken.len() as u32);
+            frontier.units.insert(token, held);
+            Ok(taken)
+        })
+    }
+
     fn check_units(&self) -> Result<(), FrontierError> {
         let units = self.units.len();
         if units >= self.settings.units_max {

@@ -172,6 +172,22 @@ impl Schedule {
         matches!(domain.place, Place::Runnable(_)) && !is_paused
     }
 
+    /// Returns whether an owner of a domain may take further pages of it.
+    pub(crate) fn has_due_pages(&self, id: DomainId, now: Moment) -> bool {
+        let Some(domain) = self.domains.get(id) else {
+            return false;
+        };
+        let unowned = Domain {
+            owners: 0,
+            next: now.at,
+            ..*domain
+        };
+        let crawl = self.crawls.get(&domain.crawl);
+        let is_paused = crawl.is_none_or(|crawl| crawl.is_paused);
+        let place = self.place(id, &unowned, now.at, now);
+        matches!(place, Place::Runnable(_)) && !is_paused
+    }
+
     /// Counts pages that were handed out, for the turns of the crawls.
     pub(crate) fn serve(&mut self, crawl: CrawlId, pages: u32) {
         if let Some(crawl) = self.crawls.get_mut(&crawl) {

@@ -42,6 +42,61 @@ fn a_page_is_new_once_whatever_its_state() {
 }
 
 #[test]
+fn a_unit_is_refilled_in_order_and_its_pages_return_after_a_restart() {
+    let mut frontier = in_memory(Settings::default());
+    let all: Vec<_> = (0..70)
+        .map(|page| format!("https://a.com/{page}"))
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    put(&mut frontier, &all, 0);
+    let token = take_at(&mut frontier, 2, 0).unwrap().token;
+    let next = frontier.refill(token, 40, moment(1)).unwrap();
+    let found: Vec<_> = next.iter().map(|page| page.url.as_str()).collect();
+    assert_eq!(found, all[2..42]);
+    // Pages with an outcome leave the unit, also after a restart.
+    let keep = |urls: &[&str]| GiveBack {
+        keep: true,
+        ..done(token, urls)
+    };
+    let accepted = frontier.give_back(keep(&all[1..41]), moment(2)).unwrap();
+    assert_eq!(accepted.kept, 2);
+    let mut frontier = reopen(&frontier, Settings::default(), moment(3));
+    let error = frontier.give_back(keep(&[all[1]]), moment(3)).unwrap_err();
+    assert!(matches!(error, FrontierError::NotInUnit(..)), "{error}");
+    frontier.drop_unit(token, moment(3)).unwrap();
+    let unit = take_at(&mut frontier, 99, 4).unwrap();
+    let left: Vec<_> = [all[0]]
+        .into_iter()
+        .chain(all[41..].iter().copied())
+        .collect();
+    assert_eq!(urls(&unit), left);
+    assert_eq!(frontier.refill(unit.token, 9, moment(5)).unwrap(), []);
+    let error = frontier.refill(token, 9, moment(5)).unwrap_err();
+    assert!(matches!(error, FrontierError::Stale(_)), "{error}");
+}
+
+#[test]
+fn a_clock_that_was_set_back_holds_no_domain_after_a_restart() {
+    let mut frontier = in_memory(Settings::default());
+    put(&mut frontier, &[A, A2], 9_000);
+    let token = take_at(&mut frontier, 1, 9_000).unwrap().token;
+    frontier.drop_unit(token, moment(9_000)).unwrap();
+    let mut frontier = reopen(&frontier, Settings::default(), moment(0));
+    assert!(take_at(&mut frontier, 1, 0).is_some());
+}
+
+#[test]
+fn a_paused_crawl_refills_no_unit() {
+    let mut frontier = in_memory(Settings::default());
+    put(&mut frontier, &[A, A2], 0);
+    let token = take_at(&mut frontier, 1, 0).unwrap().token;
+    frontier.pause(&crawl(), true, moment(1)).unwrap();
+    assert_eq!(frontier.refill(token, 1, moment(1)).unwrap(), []);
+    frontier.pause(&crawl(), false, moment(2)).unwrap();
+    assert_eq!(frontier.refill(token, 1, moment(2)).unwrap().len(), 1);
+}
+
+#[test]
 fn a_domain_has_one_owner_and_returns_after_its_spacing() {
     let spacing = Spacing::Fixed(Duration::from_secs(5));
     let settings = Settings {

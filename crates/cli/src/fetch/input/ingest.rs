@@ -1,21 +1,20 @@
-//! Reads the input into the spool and the frontier, line by line, while pages are already being
-//! fetched.
+//! Reads the input into the crawl, line by line, while pages are already being fetched.
 
 use std::sync::Arc;
 
+use politely_frontier::{Answer, ValidPage};
 use url::Url;
 
 use super::lines::{Line, Place, Sources, shown, without_login};
-use super::spool::SpoolWriter;
-use crate::exit::{Wrong, io_words};
+use crate::exit::Wrong;
+use crate::fetch::crawl::{Crawl, input_page};
 use crate::fetch::engine::Engine;
-use crate::fetch::frontier::pending::Pending;
+use crate::fetch::lanes::{LaneId, Lanes};
 use crate::fetch::report::output::Row;
-use crate::fetch::state::journal::Finished;
 
-/// URLs added under one lock. A batch is long enough to be cheap and short enough that no worker
-/// waits long.
-const BATCH: usize = 512;
+/// The pages that are added in one call. A batch is long enough to be cheap and short enough that
+/// no worker waits long.
+const BATCH: usize = 500;
 
 /// The result of reading the input.
 #[derive(Debug, Default)]
@@ -24,15 +23,17 @@ pub(crate) struct Ingested {
     pub(crate) malformed: u64,
     /// Whether reading stopped before the end of the input.
     pub(crate) cut: bool,
+    /// The number of lines whose page the crawl had before.
+    pub(crate) known: u64,
 }
 
 /// The input and its state at the start.
 pub(crate) struct Ingest {
     pub(crate) sources: Sources,
-    pub(crate) writer: SpoolWriter,
-    pub(crate) finished: Finished,
-    /// Whether the spool has the whole input already.
-    pub(crate) complete: bool,
+    /// Whether an earlier process read its whole input.
+    pub(crate) is_complete: bool,
+    /// Whether an earlier process began the run.
+    pub(crate) is_resumed: bool,
 }
 
 impl Ingest {
@@ -45,168 +46,204 @@ impl Ingest {
             }
             ingested.cut = true;
         }
-        engine.lock().frontier.close_input();
+        if let Err(why) = engine.crawl.close_input() {
+            engine.lose_crawl(&why);
+        }
+        engine.lock().lanes.close_input();
         engine.look_again();
         ingested
     }
 
     fn read(&mut self, engine: &Arc<Engine>, ingested: &mut Ingested) -> Result<(), Wrong> {
-        let mut batch = Batch {
-            engine,
-            urls: Vec::with_capacity(BATCH),
-        };
-        let mut lines = 0;
-        let spool_wrong = |why: &std::io::Error| {
-            let why = io_words(why);
-            if engine.store.is_some() {
-                engine.lose_state(&why);
-            }
-            Wrong(format!("spool of the input: {why}"))
-        };
-        engine
-            .spool
-            .scan(|offset, line| {
-                lines += 1;
-                if !self.finished.has(offset) {
-                    let place = Place {
-                        source: "urls.txt".to_owned(),
-                        line: lines,
-                    };
-                    batch.line(offset, line, &place, ingested);
-                }
-            })
-            .map_err(|why| spool_wrong(&why))?;
-        batch.flush();
+        if self.is_resumed {
+            resume(engine)?;
+        }
         if self.sources.is_empty() {
-            if !self.complete {
-                engine.talk.say(&format!(
-                    "warning: the input was cut at line {lines} when the last run ended; give it again to add the rest"
-                ));
+            if !self.is_complete {
+                engine.talk.say(
+                    "warning: the input was cut when the last run ended; give it again to add the rest",
+                );
             }
             return Ok(());
         }
-        self.skip_copied(engine, lines)?;
+        complete(engine, false)?;
+        let mut batch = Batch {
+            engine,
+            ingested,
+            pages: Vec::with_capacity(BATCH),
+        };
         let mut line = Vec::new();
         while let Some(place) = self.sources.next_line(&mut line)? {
             if engine.is_stopping() {
-                ingested.cut = true;
+                batch.ingested.cut = true;
                 return Ok(());
             }
-            let offset = self.writer.push(&line).map_err(|why| spool_wrong(&why))?;
-            batch.line(offset, &line, &place, ingested);
-            // Queued URLs must be readable, and an input that pauses must not hold back its lines.
-            if batch.urls.len() >= BATCH || !self.sources.has_more_at_hand() {
-                self.writer.flush().map_err(|why| spool_wrong(&why))?;
-                batch.flush();
+            batch.line(&line, &place)?;
+            // An input that pauses must not hold back its lines.
+            if batch.pages.len() >= BATCH || !self.sources.has_more_at_hand() {
+                batch.flush()?;
             }
         }
-        self.writer.flush().map_err(|why| spool_wrong(&why))?;
-        batch.flush();
-        if let Some(store) = &engine.store {
-            store
-                .set_input_complete()
-                .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
+        batch.flush()?;
+        complete(engine, true)?;
+        if !self.is_resumed && ingested.known > 0 {
+            let known = ingested.known;
+            engine.talk.say(&format!(
+                "hint: {known} of the URLs were given before; each is fetched once"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Queues the pages that earlier processes left.
+fn resume(engine: &Arc<Engine>) -> Result<(), Wrong> {
+    let Some(kept) = engine.crawl.kept() else {
+        return Ok(());
+    };
+    let origins = kept.origins(|origin, pages| {
+        if let Ok(url) = Url::parse(origin) {
+            engine.enqueue([(&url, pages)].into_iter());
+        }
+    });
+    engine.look_again();
+    origins.map_err(|why| lost(engine, &why))
+}
+
+/// Records whether the whole input is in the crawl.
+fn complete(engine: &Engine, is_complete: bool) -> Result<(), Wrong> {
+    let Some(store) = &engine.store else {
+        return Ok(());
+    };
+    store
+        .set_input_complete(is_complete)
+        .map_err(|why| Wrong(format!("politely.redb: {why}")))
+}
+
+/// Reports that the crawl cannot take pages.
+fn lost(engine: &Engine, why: &str) -> Wrong {
+    engine.lose_crawl(why);
+    Wrong(format!("the rest of the input is not read: {why}"))
+}
+
+/// Pages on their way into the crawl.
+struct Batch<'a> {
+    engine: &'a Arc<Engine>,
+    ingested: &'a mut Ingested,
+    pages: Vec<(Url, ValidPage)>,
+}
+
+impl Batch<'_> {
+    fn line(&mut self, line: &[u8], place: &Place) -> Result<(), Wrong> {
+        let url = match Line::parse(line) {
+            Line::Nothing => return Ok(()),
+            Line::Malformed(why) => return self.malformed(line, place, &why),
+            Line::Url(url) => url,
+        };
+        let given = String::from_utf8_lossy(line.trim_ascii());
+        match input_page(url.clone(), &given) {
+            Ok(page) => self.pages.push((url, page)),
+            Err(why) => self.malformed(line, place, &why)?,
         }
         Ok(())
     }
 
-    /// Skips `lines` lines that an earlier run copied, and checks that they are the same. The list
-    /// may have grown since.
-    fn skip_copied(&mut self, engine: &Engine, lines: u64) -> Result<(), Wrong> {
-        let (mut given, mut odd) = (Vec::new(), None);
-        let compare = |_, copied: &[u8]| {
-            if odd.is_some() {
-                return;
-            }
-            odd = match self.sources.next_line(&mut given) {
-                Ok(Some(_)) if given == copied => None,
-                Ok(Some(place)) => Some(Wrong(format!(
-                    "{place}: not what the state folder has there; a new list needs a new --state folder"
-                ))),
-                Ok(None) => Some(Wrong(format!(
-                    "the state folder has {lines} lines of input, more than were given; a new list needs a new --state folder"
-                ))),
-                Err(why) => Some(why),
-            };
-        };
-        if lines > 0 {
-            let scanned = engine.spool.scan(compare);
-            scanned.map_err(|why| Wrong(format!("spool of the input: {}", io_words(&why))))?;
-        }
-        odd.map_or(Ok(()), Err)
-    }
-}
-
-/// URLs on their way into the frontier.
-struct Batch<'a> {
-    engine: &'a Arc<Engine>,
-    urls: Vec<(Url, u64)>,
-}
-
-impl Batch<'_> {
-    fn line(&mut self, offset: u64, line: &[u8], place: &Place, ingested: &mut Ingested) {
-        match Line::parse(line) {
-            Line::Nothing => {}
-            Line::Url(url) => self.urls.push((url, offset)),
-            Line::Malformed(why) => {
-                ingested.malformed += 1;
-                let line = shown(line);
-                self.engine
-                    .talk
-                    .about_line(&format!("{place}: {why}: {}", without_login(&line)));
-                let row = Row {
-                    url: &line,
-                    key: "",
-                    status: None,
-                    attempts: 0,
-                    refused: 0,
-                    bytes: 0,
-                    wait_ms: 0,
-                    latency_ms: 0,
-                    saved: None,
-                    error: Some(&why),
-                };
-                self.engine.write_unlisted(offset, &row);
-            }
-        }
-        if self.urls.len() >= BATCH * 4 {
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        if self.urls.is_empty() {
-            return;
-        }
-        let mut unkeyed = Vec::new();
+    /// Reports a line that is not a URL, once per run.
+    fn malformed(&mut self, line: &[u8], place: &Place, why: &str) -> Result<(), Wrong> {
+        let engine = self.engine;
+        if let Some(kept) = engine.crawl.kept()
+            && !kept.is_new_line(line).map_err(|why| lost(engine, &why))?
         {
-            let mut shared = self.engine.lock();
-            let now = self.engine.limits.now();
-            for (url, offset) in self.urls.drain(..) {
-                // A known lane needs no new keys.
-                let mut wrong = None;
-                let (lane, new) = shared.frontier.lane_of(&url, || {
-                    self.engine.limits.keys(&url).unwrap_or_else(|why| {
-                        wrong = Some(why);
-                        Box::default()
-                    })
-                });
-                if let Some(why) = wrong {
-                    unkeyed.push((url, offset, why));
-                    continue;
-                }
-                if new {
-                    self.engine.introduce(shared.frontier.lane_mut(lane));
-                }
-                shared.frontier.add(lane, offset, now);
+            return Ok(());
+        }
+        self.ingested.malformed += 1;
+        let line = shown(line);
+        let said = format!("{place}: {why}: {}", without_login(&line));
+        engine.talk.about_line(&said);
+        engine.write_unlisted(&Row {
+            url: &line,
+            key: "",
+            status: None,
+            attempts: 0,
+            refused: 0,
+            bytes: 0,
+            wait_ms: 0,
+            latency_ms: 0,
+            saved: None,
+            error: Some(why),
+        });
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Wrong> {
+        if self.pages.is_empty() {
+            return Ok(());
+        }
+        let (urls, pages): (Vec<Url>, Vec<ValidPage>) = self.pages.drain(..).unzip();
+        let (engine, mut full) = (self.engine, false);
+        let mut answered = |answers: &[Answer]| {
+            let count = |wanted: &Answer| answers.iter().filter(|answer| *answer == wanted).count();
+            self.ingested.known += count(&Answer::Known) as u64;
+            full = count(&Answer::Full) > 0;
+        };
+        let is_new = |answer: &Answer| *answer == Answer::New;
+        let put = match &engine.crawl {
+            Crawl::Kept(kept) => kept.put(&pages, |answers| {
+                answered(&answers);
+                let added = urls.iter().zip(&answers);
+                let added = added.filter(|(_, answer)| is_new(answer));
+                engine.enqueue(added.map(|(url, _)| (url, 1)));
+            }),
+            Crawl::Vanishing(vanishing) => {
+                let lanes = engine.lanes_of(&urls);
+                let given = lanes.iter().copied().zip(&pages);
+                vanishing.put(given, |answers| {
+                    answered(&answers);
+                    let mut shared = engine.lock();
+                    let now = engine.limits.now();
+                    let added = lanes.iter().zip(&answers);
+                    for (lane, _) in added.filter(|(_, answer)| is_new(answer)) {
+                        shared.lanes.add(*lane, 1, now);
+                    }
+                })
             }
-            self.engine.set_hosts(shared.frontier.lanes().len());
+        };
+        engine.look_again();
+        match put {
+            Ok(()) if full => Err(lost(engine, "the crawl has 4 billion pages or hosts")),
+            other => other.map_err(|why| lost(engine, &why)),
         }
-        for (url, offset, why) in unkeyed {
-            let row = Pending::page(offset);
-            self.engine
-                .write(offset, &row.row(url.as_str(), "", &why.to_string()));
+    }
+}
+
+impl Engine {
+    /// Counts pages that are in the crawl now in the lanes of their origins.
+    fn enqueue<'a>(&self, pages: impl Iterator<Item = (&'a Url, u32)>) {
+        let mut shared = self.lock();
+        let now = self.limits.now();
+        for (url, count) in pages {
+            let lane = self.lane_of(&mut shared.lanes, url);
+            shared.lanes.add(lane, count, now);
         }
-        self.engine.look_again();
+        self.set_hosts(shared.lanes.all().len());
+    }
+
+    /// Returns the lanes of URLs.
+    fn lanes_of(&self, urls: &[Url]) -> Vec<LaneId> {
+        let mut shared = self.lock();
+        let lanes = urls.iter().map(|url| self.lane_of(&mut shared.lanes, url));
+        let lanes = lanes.collect();
+        self.set_hosts(shared.lanes.all().len());
+        lanes
+    }
+
+    fn lane_of(&self, lanes: &mut Lanes, url: &Url) -> LaneId {
+        // A lane without keys gets its host's key when it is resolved.
+        let keys = || self.limits.keys(url).unwrap_or_default();
+        let (lane, is_new) = lanes.lane_of(url, keys);
+        if is_new {
+            self.introduce(lanes.lane_mut(lane));
+        }
+        lane
     }
 }

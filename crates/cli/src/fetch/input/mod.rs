@@ -1,5 +1,4 @@
-//! The input: reads URLs and queues them on disk.
+//! The input: reads URLs and adds them to the crawl.
 
 pub(super) mod ingest;
 pub(super) mod lines;
-pub(super) mod spool;

@@ -1,18 +1,18 @@
-//! The result lines, one JSON object per URL, and the journal of those that are written.
+//! The result lines, one JSON object per page.
 //!
 //! Without `--state`, lines gather in a buffer. With it, each line is one `write` of the whole line
-//! before its journal record, under one lock. So a kill leaves at most one line without a record.
+//! before the page is recorded as finished, under one lock. So a kill leaves at most one line whose
+//! page is not finished. It is fetched again, so that line is cut when the run continues.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::{Wrong, io_words};
-use crate::fetch::input::spool::cut_torn_line;
-use crate::fetch::state::journal::{Finished, Journal};
 
 /// The result of a URL.
 #[derive(Debug, Serialize)]
@@ -42,7 +42,7 @@ pub(crate) enum Written {
     Yes,
     /// The row could not be written. Standard error says so once.
     Lost,
-    /// The row is written, but the journal does not record that the URL is finished.
+    /// The page could not be recorded as finished, so its row was taken back.
     Unrecorded,
     /// The reader closed the pipe, which means that it wants no more.
     Closed,
@@ -58,11 +58,10 @@ struct Inner {
     buffer: Vec<u8>,
     /// The length of the file up to the last whole line, in bytes.
     len: u64,
-    journal: Option<Journal>,
     flush_at: usize,
     lines_buffered: u64,
     lost: u64,
-    /// Why the journal could not be written.
+    /// Why a page could not be recorded as finished.
     unrecorded: Option<String>,
     closed: bool,
 }
@@ -92,9 +91,13 @@ impl Output {
         Self::new(Sink::Stdout, "standard output".to_owned(), 0, flush_at)
     }
 
-    /// Returns an output that writes to the file at `path`. On resume it appends, else it empties
-    /// the file first.
-    pub(crate) fn file(path: &Path, resumed: Option<&Finished>) -> Result<Self, Wrong> {
+    /// Returns an output that writes to the file at `path`. With `is_open` it continues a run and
+    /// appends, else it empties the file first. `is_open` returns whether the page of a URL is not
+    /// finished yet.
+    pub(crate) fn file(
+        path: &Path,
+        is_open: Option<impl FnOnce(&str) -> bool>,
+    ) -> Result<Self, Wrong> {
         let wrong = |why: io::Error| Wrong::file(path, &why);
         let mut open = OpenOptions::new();
         let file = open
@@ -106,8 +109,8 @@ impl Output {
         let regular = file.metadata().map_err(wrong)?.is_file();
         let mut len = 0;
         if regular {
-            match resumed {
-                Some(finished) => len = cut_unrecorded(&file, finished).map_err(wrong)?,
+            match is_open {
+                Some(is_open) => len = cut_unrecorded(&file, is_open).map_err(wrong)?,
                 None => file.set_len(0).map_err(wrong)?,
             }
         }
@@ -125,7 +128,6 @@ impl Output {
             name,
             buffer: Vec::new(),
             len,
-            journal: None,
             flush_at,
             lines_buffered: 0,
             lost: 0,
@@ -134,18 +136,12 @@ impl Output {
         }))
     }
 
-    /// Writes each line at once from now on, and records it in `journal`.
-    pub(crate) fn journaled(self, journal: Journal) -> Self {
-        {
-            let mut inner = self.lock();
-            inner.journal = Some(journal);
-            inner.flush_at = 0;
-        }
-        self
-    }
-
-    /// Writes `row` for the URL at spool offset `offset`.
-    pub(crate) fn write(&self, offset: u64, row: &Row<'_>) -> Written {
+    /// Writes `row`. With `record`, it is written at once, and then recorded as finished.
+    pub(crate) fn write(
+        &self,
+        row: &Row<'_>,
+        record: Option<impl FnOnce() -> Result<(), String>>,
+    ) -> Written {
         let mut inner = self.lock();
         if !matches!(inner.sink, Sink::Nowhere) {
             if serde_json::to_writer(&mut inner.buffer, row).is_err() {
@@ -155,21 +151,15 @@ impl Output {
             inner.lines_buffered += 1;
         }
         let before = inner.len;
-        if inner.buffer.len() > inner.flush_at || inner.journal.is_some() {
+        if inner.buffer.len() > inner.flush_at || record.is_some() {
             let written = inner.flush();
             if written != Written::Yes {
                 return written;
             }
         }
-        let len = inner.len;
-        let failed = row.error.is_some();
-        match inner
-            .journal
-            .as_mut()
-            .map(|journal| journal.record(offset, len, failed))
-        {
+        match record.map(|record| record()) {
             Some(Err(why)) => {
-                inner.unrecorded = Some(io_words(&why));
+                inner.unrecorded = Some(why);
                 inner.take_back(before);
                 Written::Unrecorded
             }
@@ -182,7 +172,7 @@ impl Output {
         self.lock().flush()
     }
 
-    /// Returns why the journal could not be written, if so.
+    /// Returns why a page could not be recorded as finished, if so.
     pub(crate) fn unrecorded(&self) -> Option<String> {
         self.lock().unrecorded.clone()
     }
@@ -259,25 +249,47 @@ impl Inner {
     }
 }
 
-/// Cuts a torn line, and the one whole line that may follow the last recorded one. Returns the
-/// length that is left.
-///
-/// More than one line beyond the record means that the journal belongs to another file. Then only
-/// the torn line is cut.
-fn cut_unrecorded(file: &File, finished: &Finished) -> io::Result<u64> {
-    use std::os::unix::fs::FileExt;
-
-    let len = cut_torn_line(file)?;
-    let recorded = finished.results_len;
-    if finished.len() > 0 && recorded < len && len - recorded <= BUFFER as u64 * 4 {
-        let mut tail = vec![0; (len - recorded) as usize];
-        file.read_exact_at(&mut tail, recorded)?;
-        if tail.split(|&byte| byte == b'\n').count() == 2 {
-            file.set_len(recorded)?;
-            return Ok(recorded);
-        }
+/// Cuts a torn line, and the last whole line if its page is not finished. Returns the length that
+/// is left.
+fn cut_unrecorded(file: &File, is_open: impl FnOnce(&str) -> bool) -> io::Result<u64> {
+    #[derive(Deserialize)]
+    struct Written {
+        url: String,
     }
-    Ok(len)
+    let len = cut_after_newline(file, file.metadata()?.len())?;
+    let Some(last) = len.checked_sub(1) else {
+        return Ok(0);
+    };
+    let start = end_of_lines(file, last)?;
+    let mut line = vec![0; (last - start) as usize];
+    file.read_exact_at(&mut line, start)?;
+    match serde_json::from_slice::<Written>(&line) {
+        Ok(line) if is_open(&line.url) => cut_after_newline(file, last),
+        _ => Ok(len),
+    }
+}
+
+/// Cuts the bytes from `len` back to the newline before it. Returns the length that is left.
+fn cut_after_newline(file: &File, len: u64) -> io::Result<u64> {
+    let end = end_of_lines(file, len)?;
+    file.set_len(end)?;
+    Ok(end)
+}
+
+/// Returns the place after the last newline among the first `len` bytes of a file.
+fn end_of_lines(file: &File, len: u64) -> io::Result<u64> {
+    let mut end = len;
+    let mut block = vec![0; 4096];
+    while end > 0 {
+        let start = end.saturating_sub(block.len() as u64);
+        let part = &mut block[..(end - start) as usize];
+        file.read_exact_at(part, start)?;
+        if let Some(newline) = part.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(start + newline as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 #[cfg(test)]
@@ -321,42 +333,58 @@ mod tests {
         assert!(at.is_sorted(), "{line}");
     }
 
+    type Unrecorded = fn() -> Result<(), String>;
+
     #[test]
-    fn a_line_without_its_record_is_cut_on_resume() {
+    fn a_torn_line_and_a_line_of_an_open_page_are_cut_on_resume() {
         let dir = tempfile::tempdir().unwrap();
-        let (results, log) = (dir.path().join("r.jsonl"), dir.path().join("done.log"));
-        let (journal, finished) = Journal::open(&log).unwrap();
-        let output = Output::file(&results, Some(&finished))
-            .unwrap()
-            .journaled(journal);
-        assert_eq!(output.write(0, &row("http://a/1")), Written::Yes);
-        assert_eq!(output.write(9, &row("http://a/2")), Written::Yes);
+        let results = dir.path().join("r.jsonl");
+        let output = Output::file(&results, Some(|_: &str| true)).unwrap();
+        for url in ["http://a/1", "http://a/2"] {
+            assert_eq!(output.write(&row(url), Some(|| Ok(()))), Written::Yes);
+        }
         drop(output);
         let whole = std::fs::read_to_string(&results).unwrap();
+        let long = format!(
+            "{{\"url\":\"http://a/3\",\"x\":\"{}\"}}\n",
+            "x".repeat(10_000)
+        );
         for tail in [
+            "",
             "{\"url\":",
-            "{\"url\":\"http://a/3\"}\n",
-            "{\"url\":\"http://a/3\"}\n{\"u",
+            &long,
+            &format!("{long}{{\"u"),
+            &"x".repeat(5_000),
         ] {
             std::fs::write(&results, format!("{whole}{tail}")).unwrap();
-            let (_, finished) = Journal::open(&log).unwrap();
-            Output::file(&results, Some(&finished)).unwrap();
+            let is_open = |url: &str| url == "http://a/3";
+            Output::file(&results, Some(is_open)).unwrap();
             assert_eq!(std::fs::read_to_string(&results).unwrap(), whole);
         }
-        // The lines of another file must not be cut.
-        std::fs::write(&results, format!("{whole}{{}}\n{{}}\n")).unwrap();
-        let (_, finished) = Journal::open(&log).unwrap();
-        Output::file(&results, Some(&finished)).unwrap();
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_recorded_has_no_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = dir.path().join("r.jsonl");
+        let output = Output::file(&results, None::<fn(&str) -> bool>).unwrap();
+        let full = || Err("no space left on device".to_owned());
         assert_eq!(
-            std::fs::read_to_string(&results).unwrap().lines().count(),
-            4
+            output.write(&row("http://a/1"), Some(full)),
+            Written::Unrecorded
         );
+        assert_eq!(
+            output.unrecorded().as_deref(),
+            Some("no space left on device")
+        );
+        assert_eq!(std::fs::read_to_string(&results).unwrap(), "");
     }
 
     #[test]
     fn a_full_disk_loses_lines_and_counts_them() {
-        let output = Output::file(Path::new("/dev/full"), None).unwrap();
-        assert_eq!(output.write(0, &row("http://a/")), Written::Yes, "gathered");
+        let output = Output::file(Path::new("/dev/full"), None::<fn(&str) -> bool>).unwrap();
+        let written = output.write(&row("http://a/"), None::<Unrecorded>);
+        assert_eq!(written, Written::Yes, "gathered");
         assert_eq!(output.flush(), Written::Lost);
         assert_eq!(output.lost(), Some((1, "/dev/full".to_owned())));
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::fetch::engine::Engine;
-use crate::fetch::frontier::{Lane, Tally};
+use crate::fetch::lanes::{Lane, Tally};
 
 /// The number of hosts shown on a terminal.
 const HOSTS: usize = 8;
@@ -92,9 +92,9 @@ async fn bars(engine: &Engine, earlier: (u64, u64)) {
 fn totals(engine: &Engine) -> (Tally, u64, u64) {
     let shared = engine.lock();
     (
-        shared.frontier.sum(),
-        shared.frontier.waiting(),
-        shared.frontier.in_flight(),
+        shared.lanes.sum(),
+        shared.lanes.waiting(),
+        shared.lanes.in_flight(),
     )
 }
 
@@ -102,7 +102,7 @@ fn totals(engine: &Engine) -> (Tally, u64, u64) {
 fn busiest(engine: &Engine) -> Vec<String> {
     let shared = engine.lock();
     let busy = |lane: &&Lane| lane.pages_waiting() > 0 || lane.in_flight > 0;
-    let mut lanes: Vec<&Lane> = shared.frontier.lanes().iter().filter(busy).collect();
+    let mut lanes: Vec<&Lane> = shared.lanes.all().iter().filter(busy).collect();
     if lanes.len() > HOSTS {
         lanes.select_nth_unstable_by_key(HOSTS, |lane| std::cmp::Reverse(lane.pages_waiting()));
         lanes.truncate(HOSTS);

@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::config::SummaryForm;
 use crate::exit::Exit;
 use crate::fetch::engine::Engine;
-use crate::fetch::frontier::{Lane, Tally};
 use crate::fetch::input::ingest::Ingested;
+use crate::fetch::lanes::{Lane, Tally};
 use crate::log;
 
 /// The number of hosts in the JSON table, the busiest first.
@@ -100,8 +100,8 @@ impl End {
 
     fn summary(&self, engine: &Engine) -> Summary {
         let shared = engine.lock();
-        let lanes = shared.frontier.lanes();
-        let sum = shared.frontier.sum();
+        let lanes = shared.lanes.all();
+        let sum = shared.lanes.sum();
         let mut busiest: Vec<&Lane> = lanes.iter().collect();
         busiest.sort_by(|a, b| {
             b.tally

@@ -2,12 +2,10 @@
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `urls.txt` | the input, written by [`spool`] |
-//! | `done.log` | the URLs that are finished, written by [`journal`] |
+//! | `frontier` | the pages, waiting and finished (see [`Kept`]) |
 //! | `sent.log` | requests and learned states that the database lacks, written by [`sent`] |
 //! | `politely.redb` | learned states and robots.txt, written by [`store`] |
 
-pub(super) mod journal;
 mod recover;
 pub(super) mod sent;
 pub(super) mod store;
@@ -16,14 +14,12 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::exit::Wrong;
-use crate::fetch::input::lines::{Sources, is_same_file};
-use crate::fetch::input::spool::{self, Spool, SpoolWriter};
-use journal::{Finished, Journal};
+use crate::fetch::crawl::{Crawl, Kept};
+use crate::fetch::input::lines::is_same_file;
 use sent::{Known, SentLog};
 use store::Store;
 
-const SPOOL: &str = "urls.txt";
-const JOURNAL: &str = "done.log";
+const FRONTIER: &str = "frontier";
 const STORE: &str = "politely.redb";
 const SENT: &str = "sent.log";
 
@@ -33,73 +29,61 @@ pub(super) struct State {
     pub(super) sent: Option<SentLog>,
     /// Requests and states in `sent` that `store` may not hold.
     pub(super) known: HashMap<String, Known>,
-    pub(super) journal: Option<Journal>,
-    pub(super) finished: Finished,
-    pub(super) spool: Spool,
-    pub(super) writer: SpoolWriter,
-    /// Whether the spool has the whole input.
-    pub(super) complete: bool,
+    pub(super) crawl: Crawl,
+    /// Pages that earlier processes finished: fetched and failed.
+    pub(super) finished: (u64, u64),
+    /// Whether an earlier process began the run.
+    pub(super) is_resumed: bool,
+    /// Whether it read its whole input.
+    pub(super) is_complete: bool,
 }
 
 /// Returns whether `dir` holds the state of an earlier run.
 pub(super) fn is_resumable(dir: &Path) -> bool {
-    dir.join(SPOOL).exists()
+    dir.join(FRONTIER).exists()
 }
 
 /// Returns whether `path` is a file of the state folder `dir`.
 pub(super) fn holds(dir: &Path, path: &Path) -> bool {
-    let kept = [SPOOL, JOURNAL, STORE, SENT].map(|name| dir.join(name));
-    kept.iter().any(|kept| is_same_file(kept, path))
+    let kept = [STORE, SENT].map(|name| dir.join(name));
+    let is_below = |folder: &Path| {
+        let (folder, path) = (folder.canonicalize(), path.canonicalize());
+        matches!((folder, path), (Ok(folder), Ok(path)) if path.starts_with(&folder))
+    };
+    kept.iter().any(|kept| is_same_file(kept, path)) || is_below(&dir.join(FRONTIER))
 }
 
 impl State {
     /// Opens the state folder `dir`, or makes stand-ins that vanish with the process.
-    pub(super) fn open(dir: Option<&Path>, sources: &Sources) -> Result<Self, Wrong> {
+    pub(super) fn open(dir: Option<&Path>) -> Result<Self, Wrong> {
         let Some(dir) = dir else {
-            let (spool, writer) =
-                spool::unnamed().map_err(|why| Wrong::file(&std::env::temp_dir(), &why))?;
-            let finished = Finished::default();
             return Ok(Self {
                 store: None,
                 sent: None,
                 known: HashMap::new(),
-                journal: None,
-                finished,
-                spool,
-                writer,
-                complete: false,
+                crawl: Crawl::vanishing(),
+                finished: (0, 0),
+                is_resumed: false,
+                is_complete: false,
             });
         };
-        let urls = dir.join(SPOOL);
-        if urls.exists() && !dir.join(STORE).exists() {
-            return Err(Wrong(format!(
-                "{}: none of a run's state: --state is to name a new folder, or one of an earlier run",
-                urls.display()
-            )));
-        }
-        if sources.reads(&urls) {
-            return Err(Wrong(format!(
-                "{}: the state folder's own copy of the input: leave it out to go on with that run",
-                urls.display()
-            )));
-        }
+        let is_resumed = is_resumable(dir);
+        // Its lock excludes a second process.
         let store = Store::open(dir)?;
-        let (spool, writer) = spool::at(&urls).map_err(|why| Wrong::file(&urls, &why))?;
-        let log = dir.join(JOURNAL);
-        let (journal, finished) = Journal::open(&log).map_err(|why| Wrong::file(&log, &why))?;
+        let pages = Kept::open(&dir.join(FRONTIER)).map_err(Wrong)?;
+        let finished = pages.finished().map_err(Wrong)?;
         let (sent, known) = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
-        let complete = store
+        let is_complete = store
             .input_complete()
             .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
         Ok(Self {
             store: Some(store),
             sent: Some(sent),
             known,
-            journal: Some(journal),
+            crawl: Crawl::Kept(Box::new(pages)),
             finished,
-            spool,
-            writer,
-            complete,
+            is_resumed,
+            is_complete,
         })
     }
 }

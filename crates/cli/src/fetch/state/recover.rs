@@ -12,7 +12,7 @@ use politely::core::key::Key;
 use super::sent::Known;
 use crate::exit::io_words;
 use crate::fetch::engine::Engine;
-use crate::fetch::frontier::Lane;
+use crate::fetch::lanes::Lane;
 use crate::fetch::limits::Leave;
 use crate::fetch::robots::{self, Rules, Standing};
 
@@ -29,6 +29,21 @@ impl Engine {
             let dir = self.settings.state.as_deref().unwrap_or(Path::new(""));
             self.talk.say(&format!(
                 "error: cannot write state folder \"{}\": {why}; the run stops, start it again when that is mended",
+                dir.display()
+            ));
+        }
+        self.stop();
+    }
+
+    /// Stops the run, because its pages cannot be read or written.
+    pub(crate) fn lose_crawl(&self, why: &str) {
+        if self.store.is_some() {
+            return self.lose_state(why);
+        }
+        if !self.state_lost.swap(true, Ordering::Relaxed) {
+            let dir = std::env::temp_dir();
+            self.talk.say(&format!(
+                "error: cannot keep the queue in \"{}\": {why}; the run stops, set TMPDIR to a folder with more room",
                 dir.display()
             ));
         }

@@ -1,7 +1,7 @@
 //! `politely.redb` in the state folder: the learned state of keys, and robots.txt.
 //!
 //! Writes gather for about a second, and only changes are written. A crash between two writes costs
-//! a second of learning and no page, since pages are in the journal. The file's own lock excludes a
+//! a second of learning and no page, since pages are in the crawl. The file's own lock excludes a
 //! second process.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
 const ROBOTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("robots");
 
 /// The version of the format. It is raised when a record's meaning changes.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// Changes gathered for one write.
 #[derive(Debug, Default)]
@@ -70,19 +70,20 @@ impl Store {
         Ok(format)
     }
 
-    /// Returns whether the whole input was copied to the spool.
+    /// Returns whether the whole input is in the crawl.
     pub(crate) fn input_complete(&self) -> Result<bool> {
         Ok(self
             .0
             .begin_read()?
             .open_table(META)?
             .get("input_complete")?
-            .is_some())
+            .is_some_and(|complete| complete.value() == 1))
     }
 
-    pub(crate) fn set_input_complete(&self) -> Result<()> {
+    pub(crate) fn set_input_complete(&self, is_complete: bool) -> Result<()> {
         let change = self.0.begin_write()?;
-        change.open_table(META)?.insert("input_complete", 1)?;
+        let value = u64::from(is_complete);
+        change.open_table(META)?.insert("input_complete", value)?;
         change.commit()?;
         Ok(())
     }
@@ -149,7 +150,7 @@ mod tests {
                 robots: vec![("http://a".into(), cached.clone())],
             })
             .unwrap();
-        store.set_input_complete().unwrap();
+        store.set_input_complete(true).unwrap();
         drop(store);
         let store = Store::open(dir.path()).unwrap();
         assert!(store.input_complete().unwrap());

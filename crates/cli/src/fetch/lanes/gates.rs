@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely::core::Timestamp;
 
-use super::{Frontier, LaneId};
+use super::{LaneId, Lanes};
 
 /// The queue of lanes for a key that many lanes share (a site, an address, the whole run).
 ///
@@ -26,7 +26,7 @@ const LET_IN: usize = 32;
 /// The time until the next lanes are asked, if all that were asked may leave.
 const LET_IN_EVERY: Duration = Duration::from_millis(1);
 
-impl Frontier {
+impl Lanes {
     pub(super) fn let_in(&mut self, number: u32, stamp: u32, now: Timestamp) {
         let gate = &mut self.gates[number as usize];
         if gate.stamp != stamp {
@@ -38,7 +38,7 @@ impl Frontier {
         // refusal sets a later time.
         self.schedule_gate(number, now + LET_IN_EVERY);
         for id in lanes {
-            self.lanes[id as usize].in_line = false;
+            self.all[id as usize].in_line = false;
             self.schedule(id, now);
         }
     }

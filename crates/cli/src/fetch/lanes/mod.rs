@@ -1,18 +1,20 @@
-//! The frontier decides which URL is next.
+//! The lanes decide which page is next.
 //!
-//! URLs of one origin form a [`Lane`]: a queue of spool offsets, the requests that are retried, and
-//! the state of its robots.txt. Lanes wait in one queue ordered by next allowed time, so a slow
-//! host never delays a fast one. A waiting lane holds no worker, because a worker gets a URL only
-//! together with a permit.
+//! Pages of one origin form a [`Lane`]: the number of its pages in the crawl, the pages that it
+//! took out last, the requests that are retried, and the state of its robots.txt. Lanes wait in one
+//! queue ordered by next allowed time, so a slow host never delays a fast one. A waiting lane holds
+//! no worker, because a worker gets a page only together with a permit.
 //!
-//! Nothing here sleeps or sends. A lane is *scheduled*, *parked* or *idle*. A scheduled lane has a
-//! time. A parked lane waits until a request of its key comes back. An idle lane has nothing to do,
-//! or its robots.txt is on its way.
+//! Nothing here sleeps, sends or reads the crawl: a worker takes pages out of it at
+//! [`Take::Fill`]. A lane is *scheduled*, *parked* or *idle*. A scheduled lane has a time. A parked
+//! lane waits until a request of its key comes back. An idle lane has nothing to do, or its pages
+//! or its robots.txt are on their way.
 
 mod gates;
 pub(super) mod lane;
 pub(super) mod outage;
 pub(super) mod pending;
+mod supply;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use politely::core::retry::{Account, Budget, BudgetRule};
 use url::{Position, Url};
 
 use crate::fetch::robots::Standing;
-use lane::Next;
+use lane::{Awaited, Next};
 pub(crate) use lane::{Lane, Tally};
 use outage::{Company, Failed, Patience, Verdict};
 use pending::{Pending, Purpose};
@@ -38,9 +40,9 @@ pub(crate) type LaneId = u32;
 pub(crate) type KeySet = Box<[Key]>;
 
 /// All waiting URLs, and the lanes that hold them.
-pub(crate) struct Frontier {
-    lanes: Vec<Lane>,
-    by_origin: HashMap<Box<str>, LaneId>,
+pub(crate) struct Lanes {
+    all: Vec<Lane>,
+    by_origin: HashMap<Arc<str>, LaneId>,
     due: NextQueue<(LaneId, u32)>,
     /// Lanes to wake when a request of this key comes back.
     parked: HashMap<Key, Vec<LaneId>>,
@@ -58,6 +60,8 @@ pub(crate) struct Frontier {
     /// Orders retries that are due at the same time.
     sequence: u64,
     robots: bool,
+    /// Lanes that need further pages soon.
+    low: Vec<LaneId>,
     /// Lanes whose learned state changed since it was last stored.
     dirty: Vec<LaneId>,
     sum: Tally,
@@ -72,6 +76,9 @@ pub(crate) enum Take<P> {
     Send(Job<P>),
     /// Resolve the address of this lane's host, which is part of its key.
     Resolve(LaneId),
+    /// Take further pages of this lane out of the crawl. With a permit, the first of them may
+    /// leave.
+    Fill(LaneId, Option<P>),
     /// End this URL without a request, for this reason.
     Drop(LaneId, Box<Pending>, String),
     /// Nothing may leave before this time, or before a report or more input comes.
@@ -101,11 +108,11 @@ pub(crate) enum Refused {
     SetAside(String),
 }
 
-impl Frontier {
-    /// Returns an empty frontier. `robots` means that each origin's robots.txt comes first.
+impl Lanes {
+    /// Returns no lanes. `robots` means that each origin's robots.txt comes first.
     pub(crate) fn new(robots: bool, patience: Patience) -> Self {
         Self {
-            lanes: Vec::new(),
+            all: Vec::new(),
             by_origin: HashMap::new(),
             due: NextQueue::new(),
             parked: HashMap::new(),
@@ -117,6 +124,7 @@ impl Frontier {
             input_open: true,
             sequence: 0,
             robots,
+            low: Vec::new(),
             dirty: Vec::new(),
             sum: Tally::default(),
             budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
@@ -144,40 +152,53 @@ impl Frontier {
         if let Some(&id) = self.by_origin.get(origin) {
             return (id, false);
         }
-        let id = self.lanes.len() as LaneId;
-        self.by_origin.insert(origin.into(), id);
-        self.lanes.push(Lane::new(origin, keys(), self.robots));
+        let id = self.all.len() as LaneId;
+        let origin: Arc<str> = origin.into();
+        self.by_origin.insert(Arc::clone(&origin), id);
+        self.all.push(Lane::new(origin, keys(), self.robots));
         (id, true)
     }
 
     pub(crate) fn lane(&self, id: LaneId) -> &Lane {
-        &self.lanes[id as usize]
+        &self.all[id as usize]
     }
 
     pub(crate) fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
-        &mut self.lanes[id as usize]
+        &mut self.all[id as usize]
     }
 
-    pub(crate) fn lanes(&self) -> &[Lane] {
-        &self.lanes
+    pub(crate) fn all(&self) -> &[Lane] {
+        &self.all
     }
 
-    /// Queues the URL at spool offset `offset`.
-    pub(crate) fn add(&mut self, id: LaneId, offset: u64, now: Timestamp) {
-        let lane = &mut self.lanes[id as usize];
+    /// Counts `pages` pages that were added to the crawl.
+    pub(crate) fn add(&mut self, id: LaneId, pages: u32, now: Timestamp) {
+        let lane = &mut self.all[id as usize];
         if lane.is_empty() {
             lane.first_since = now;
             if lane.in_flight == 0 {
                 lane.health.start_over();
             }
         }
-        lane.fresh.push_back(offset);
-        lane.added += 1;
-        self.waiting += 1;
-        self.aside += u64::from(lane.set_aside.is_some());
-        if lane.set_aside.is_none() && (lane.due.is_none() && lane.fresh.len() == 1) {
+        let had_untried = lane.untried() > 0;
+        lane.backlog += pages;
+        lane.added += u64::from(pages);
+        self.waiting += u64::from(pages);
+        if lane.set_aside.is_some() {
+            self.aside += u64::from(pages);
+        } else if lane.due.is_none() && !had_untried {
             self.schedule(id, now);
         }
+    }
+
+    /// Returns why the next page of lane `id` ends without a further request, if it does.
+    fn ends_unsent(&mut self, id: LaneId, now: Timestamp) -> Option<String> {
+        let lane = &mut self.all[id as usize];
+        let rules = lane.robots.rules().filter(|rules| rules.has_any());
+        let forbidden = rules
+            .map(Arc::clone)
+            .and_then(|rules| lane.forbidden(&rules, now));
+        forbidden.or_else(|| lane.spent(now, self.patience.attempts_max))
     }
 
     /// Puts a request that was refused or failed behind all that wait. It does not leave before
@@ -213,7 +234,7 @@ impl Frontier {
 
     /// Counts one more request that waits in lane `id`.
     fn make_room(&mut self, id: LaneId, now: Timestamp) -> &mut Lane {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         if lane.is_empty() {
             lane.first_since = now;
         }
@@ -238,23 +259,24 @@ impl Frontier {
     /// Returns whether something is due at `now`. Out-of-date entries count too, and the caller
     /// detects them.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.due.peek_due().is_some_and(|at| at <= now)
+        !self.low.is_empty() || self.due.peek_due().is_some_and(|at| at <= now)
     }
 
-    /// Returns the next request that may leave at `now`. `may_leave` asks the limits, and `look`
-    /// reads a page's URL.
+    /// Returns the next request that may leave at `now`. `may_leave` asks the limits.
     pub(crate) fn take<P>(
         &mut self,
         now: Timestamp,
         mut may_leave: impl FnMut(&Lane) -> Result<P, Refused>,
-        mut look: impl FnMut(&mut Pending) -> Option<Url>,
     ) -> Take<P> {
+        if let Some(id) = self.low.pop() {
+            return Take::Fill(id, None);
+        }
         while let Some((_, (id, stamp))) = self.due.pop_due(now) {
             if id >= GATES {
                 self.let_in(id - GATES, stamp, now);
                 continue;
             }
-            let lane = &mut self.lanes[id as usize];
+            let lane = &mut self.all[id as usize];
             if lane.due.is_none() || lane.stamp != stamp {
                 continue;
             }
@@ -270,8 +292,12 @@ impl Frontier {
             match next {
                 Next::Nothing => {}
                 Next::Resolve => {
-                    lane.resolving = true;
+                    lane.awaits = Some(Awaited::Keys);
                     return Take::Resolve(id);
+                }
+                Next::Fill => {
+                    lane.awaits = Some(Awaited::Pages);
+                    return Take::Fill(id, None);
                 }
                 Next::At(at) => self.schedule(id, at),
                 Next::GiveUp(why) => {
@@ -283,28 +309,37 @@ impl Frontier {
                 Next::Errand => match may_leave(lane) {
                     Ok(permit) => {
                         if let Some(pending) = lane.errands.pop_front() {
-                            return Take::Send(self.send(id, pending, permit, now));
+                            let pending = self.depart(id, pending, now);
+                            return Take::Send(Job {
+                                lane: id,
+                                pending,
+                                permit,
+                            });
                         }
                     }
                     Err(refused) => self.refused(id, refused),
                 },
                 Next::Page | Next::AskRobots => {
-                    let lane = &mut self.lanes[id as usize];
-                    let rules = lane.robots.rules().filter(|rules| rules.has_any());
-                    let forbidden = rules
-                        .map(Arc::clone)
-                        .and_then(|rules| lane.forbidden(&rules, now, &mut look));
-                    if let Some(why) =
-                        forbidden.or_else(|| lane.spent(now, self.patience.attempts_max))
+                    if let Some(why) = self.ends_unsent(id, now)
                         && let Some(pending) = self.pull(id, now)
                     {
                         self.schedule(id, now);
                         return Take::Drop(id, pending, why);
                     }
-                    match may_leave(&self.lanes[id as usize]) {
+                    let lane = &mut self.all[id as usize];
+                    match may_leave(lane) {
+                        Ok(permit) if lane.needs_page(now) => {
+                            lane.awaits = Some(Awaited::Pages);
+                            return Take::Fill(id, Some(permit));
+                        }
                         Ok(permit) => {
-                            if let Some(pending) = self.lanes[id as usize].pull_page(now) {
-                                return Take::Send(self.send(id, pending, permit, now));
+                            if let Some(pending) = lane.pull_page(id, now) {
+                                let pending = self.depart(id, pending, now);
+                                return Take::Send(Job {
+                                    lane: id,
+                                    pending,
+                                    permit,
+                                });
                             }
                         }
                         Err(refused) => self.refused_page(id, refused, now),
@@ -321,25 +356,25 @@ impl Frontier {
 
     /// Sets the keys of lane `id`, which are known now.
     pub(crate) fn resolved(&mut self, id: LaneId, keys: Box<[KeySet]>, now: Timestamp) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         lane.keys = keys;
-        lane.resolving = false;
+        lane.awaits = None;
         self.schedule(id, now);
     }
 
     /// Handles a request that came back, and schedules the lanes that waited for its slot.
     pub(crate) fn came_back(&mut self, id: LaneId, now: Timestamp) {
         self.in_flight -= 1;
-        self.lanes[id as usize].in_flight -= 1;
+        self.all[id as usize].in_flight -= 1;
         if !self.parked.is_empty() || !self.gates.is_empty() {
-            let keys = std::mem::take(&mut self.lanes[id as usize].keys);
+            let keys = std::mem::take(&mut self.all[id as usize].keys);
             for key in keys.iter().flatten() {
                 self.ask_again(key, now);
             }
-            self.lanes[id as usize].keys = keys;
+            self.all[id as usize].keys = keys;
         }
         // The answer may make the next request due sooner.
-        if !self.lanes[id as usize].is_empty() {
+        if !self.all[id as usize].is_empty() {
             self.schedule(id, now);
         }
     }
@@ -363,28 +398,28 @@ impl Frontier {
         failed: Failed<'_>,
         now: Timestamp,
     ) -> Verdict {
-        let lane = &self.lanes[id as usize];
+        let lane = &self.all[id as usize];
         let company = match pending.purpose {
             Purpose::Page if lane.is_empty() && lane.in_flight <= 1 => Company::Alone,
             Purpose::Page if lane.has_untried(u32::from(pending.is_untried())) => Company::Untried,
             Purpose::Page => Company::Tried,
             // The pages behind a robots.txt cannot be tried before it.
-            Purpose::Robots(of) if self.lanes[of as usize].pages_waiting() > 1 => Company::Untried,
+            Purpose::Robots(of) if self.all[of as usize].pages_waiting() > 1 => Company::Untried,
             Purpose::Robots(_) => Company::Alone,
         };
         let failed = Failed { company, ..failed };
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         lane.health.failed(now, pending, &failed, &self.patience)
     }
 
     /// Records that a request of lane `id` was served.
     pub(crate) fn served(&mut self, id: LaneId) {
-        self.lanes[id as usize].health.served();
+        self.all[id as usize].health.served();
     }
 
     /// Records that the first try of a page of lane `id` is over.
     pub(crate) fn tried(&mut self, id: LaneId) {
-        let untried = &mut self.lanes[id as usize].untried_in_flight;
+        let untried = &mut self.all[id as usize].untried_in_flight;
         *untried = untried.saturating_sub(1);
     }
 
@@ -392,7 +427,7 @@ impl Frontier {
     pub(crate) fn accounts(&mut self, id: LaneId) -> [Account<'_>; 2] {
         [
             Account {
-                budget: &mut self.lanes[id as usize].budget,
+                budget: &mut self.all[id as usize].budget,
                 rule: &BudgetRule::PER_KEY,
             },
             Account {
@@ -404,7 +439,7 @@ impl Frontier {
 
     /// Records that a page of lane `id` is over.
     pub(crate) fn over(&mut self, id: LaneId, failed: bool) {
-        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+        for tally in [&mut self.all[id as usize].tally, &mut self.sum] {
             if failed {
                 tally.failed += 1;
             } else {
@@ -415,7 +450,7 @@ impl Frontier {
 
     /// Records an answer to a request of lane `id`.
     pub(crate) fn answered(&mut self, id: LaneId, bytes: u64, refused: bool) {
-        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+        for tally in [&mut self.all[id as usize].tally, &mut self.sum] {
             tally.bytes += bytes;
             tally.refused += u64::from(refused);
         }
@@ -428,13 +463,13 @@ impl Frontier {
 
     /// Sets the state of lane `id`'s robots.txt.
     pub(crate) fn robots_answered(&mut self, id: LaneId, standing: Standing, now: Timestamp) {
-        self.lanes[id as usize].robots = standing;
+        self.all[id as usize].robots = standing;
         self.schedule(id, now);
     }
 
     /// Marks that lane `id`'s learned state changed.
     pub(crate) fn learned(&mut self, id: LaneId) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         if !std::mem::replace(&mut lane.dirty, true) {
             self.dirty.push(id);
         }
@@ -444,38 +479,16 @@ impl Frontier {
     pub(crate) fn take_dirty(&mut self) -> Vec<LaneId> {
         let dirty = std::mem::take(&mut self.dirty);
         for &id in &dirty {
-            self.lanes[id as usize].dirty = false;
+            self.all[id as usize].dirty = false;
         }
         dirty
     }
 
-    /// Takes out one URL of a lane that was set aside, with the reason.
-    pub(crate) fn drain_set_aside(&mut self) -> Option<(LaneId, Box<Pending>, String)> {
-        let id = self
-            .lanes
-            .iter()
-            .position(|lane| lane.set_aside.is_some() && lane.has_pages())?
-            as LaneId;
-        let why = self.lanes[id as usize]
-            .set_aside
-            .as_deref()
-            .unwrap_or_default()
-            .to_owned();
-        let pending = self.pull(id, Timestamp::NEVER)?;
-        self.aside -= 1;
-        Some((id, pending, why))
-    }
-
-    fn send<P>(
-        &mut self,
-        id: LaneId,
-        mut pending: Box<Pending>,
-        permit: P,
-        now: Timestamp,
-    ) -> Job<P> {
+    /// Counts a request that leaves.
+    fn depart(&mut self, id: LaneId, mut pending: Box<Pending>, now: Timestamp) -> Box<Pending> {
         self.waiting -= 1;
         self.in_flight += 1;
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         lane.in_flight += 1;
         if pending.purpose == Purpose::Page && pending.is_untried() {
             lane.untried_in_flight += 1;
@@ -485,19 +498,19 @@ impl Frontier {
         pending.waited_us += now.micros_since(lane.first_since);
         pending.attempts += 1;
         lane.first_since = now;
+        if lane.is_low() {
+            lane.awaits = Some(Awaited::Pages);
+            self.low.push(id);
+        }
         if !lane.is_empty() {
             self.schedule(id, now);
         }
-        Job {
-            lane: id,
-            pending,
-            permit,
-        }
+        pending
     }
 
     /// Handles a page of lane `id` without a permit: it waits, or its host is given up.
     fn refused_page(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         let deadline = match refused {
             Refused::At(_) | Refused::Slot(..) if lane.in_flight == 0 => {
                 lane.health.deadline(now, &self.patience)
@@ -526,7 +539,7 @@ impl Frontier {
             }
             Refused::Asked(at) => {
                 self.schedule(id, at);
-                for keys in &self.lanes[id as usize].keys {
+                for keys in &self.all[id as usize].keys {
                     let waiters = self.parked.entry(keys[0].clone()).or_default();
                     if waiters.last() != Some(&id) {
                         waiters.push(id);
@@ -539,13 +552,13 @@ impl Frontier {
                 if gate == new {
                     self.gates.push(Gate::default());
                 }
-                if !std::mem::replace(&mut self.lanes[id as usize].in_line, true) {
+                if !std::mem::replace(&mut self.all[id as usize].in_line, true) {
                     self.gates[gate as usize].line.push_back(id);
                 }
                 self.schedule_gate(gate, at);
             }
             Refused::SetAside(why) => {
-                let lane = &mut self.lanes[id as usize];
+                let lane = &mut self.all[id as usize];
                 lane.set_aside = Some(why.into());
                 self.aside += (lane.pages_waiting() + lane.errands.len()) as u64;
             }
@@ -554,13 +567,13 @@ impl Frontier {
 
     /// Takes a page out of lane `id` without sending it.
     fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
-        let pending = self.lanes[id as usize].pull_page(now)?;
+        let pending = self.all[id as usize].pull_page(id, now)?;
         self.waiting -= 1;
         Some(pending)
     }
 
     fn schedule(&mut self, id: LaneId, at: Timestamp) {
-        let lane = &mut self.lanes[id as usize];
+        let lane = &mut self.all[id as usize];
         if lane.set_aside.is_some() || lane.due.is_some_and(|due| due <= at) {
             return;
         }

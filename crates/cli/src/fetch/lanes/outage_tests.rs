@@ -1,3 +1,4 @@
+use super::super::pending::Page;
 use super::*;
 
 const PATIENCE: Patience = Patience {
@@ -21,7 +22,7 @@ fn failure(url: &str) -> Failed<'_> {
 }
 
 fn pages<const N: usize>() -> [Pending; N] {
-    std::array::from_fn(|i| Pending::page(i as u64))
+    std::array::from_fn(|_| Pending::page(0, Page::default()))
 }
 
 #[test]

@@ -1,8 +1,13 @@
-//! The URLs of one origin, and the decision which of them is next.
+//! The pages of one origin that wait, and the decision which of them is next.
+//!
+//! Most pages stay in the crawl. A lane holds the pages that it took last, about as many as it
+//! sends in a second, and the pages that are tried again.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use politely::RefusalReason;
 use politely::core::Timestamp;
@@ -10,7 +15,7 @@ use politely::core::retry::{Budget, BudgetRule};
 use url::Url;
 
 use super::outage::Health;
-use super::pending::Pending;
+use super::pending::{Page, Pending};
 use super::{KeySet, LaneId};
 use crate::fetch::robots::{Rules, Standing};
 
@@ -20,18 +25,37 @@ const BLAMING_MIN: u32 = 2;
 /// The number of untried URLs that go before such a page.
 const EARLY_AFTER: u64 = 1;
 
-/// One origin's URLs.
+/// The first length of a unit, and the factor by which it grows and shrinks.
+const UNIT_LEN_MIN: u32 = 1;
+const UNIT_GROWTH: u32 = 4;
+/// The time for which the pages of a unit should last.
+const UNIT_TIME: Duration = Duration::from_secs(1);
+/// The length from which on a lane takes further pages before it has sent the last one.
+const UNIT_LEN_EARLY: u32 = 4;
+/// The number of waiting pages that failed from which on a lane takes no further pages. It bounds
+/// the memory of a host that refuses everything.
+const RETURNED_MAX: usize = 10_000;
+
+/// One origin's pages.
 pub(crate) struct Lane {
     /// `https://example.com`, without a path.
-    pub(crate) origin: Box<str>,
+    pub(crate) origin: Arc<str>,
     /// The keys of the lane's requests, one set for each egress that has its own. The first one
     /// names the lane. It is empty until the host's address is known.
     pub(crate) keys: Box<[KeySet]>,
-    pub(super) resolving: bool,
+    /// What a worker is getting for the lane.
+    pub(super) awaits: Option<Awaited>,
     /// Whether the lane stands in a gate's queue.
     pub(super) in_line: bool,
-    pub(super) fresh: VecDeque<u64>,
-    /// The number of URLs ever added to `fresh`.
+    /// The number of pages that wait in the crawl.
+    pub(super) backlog: u32,
+    /// Pages that were taken out of the crawl and not tried yet.
+    pub(super) fresh: VecDeque<Page>,
+    /// The number of pages that were taken last.
+    unit_len: u32,
+    /// The time when pages were taken last.
+    filled_at: Timestamp,
+    /// The number of pages ever added.
     pub(super) added: u64,
     pub(super) returned: Returned,
     /// Waiting pages whose refusals counted against the host ([`Pending::blames_host`]).
@@ -61,6 +85,15 @@ pub(crate) struct Lane {
     /// Why the lane is set aside: its hold is longer than the user allows. `None` if it is not set
     /// aside.
     pub(super) set_aside: Option<Box<str>>,
+}
+
+/// What a worker gets for a lane. A lane needs its keys before its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The address of its host, which is part of its keys.
+    Keys,
+    /// Further pages out of the crawl.
+    Pages,
 }
 
 /// A lane's counts of pages, requests and bytes.
@@ -142,19 +175,23 @@ pub(super) enum Next {
     At(Timestamp),
     AskRobots,
     Errand,
+    Fill,
     Page,
     GiveUp(String),
 }
 
 impl Lane {
     /// Returns an empty lane. `robots` means that its robots.txt comes first.
-    pub(super) fn new(origin: &str, keys: Box<[KeySet]>, robots: bool) -> Self {
+    pub(super) fn new(origin: Arc<str>, keys: Box<[KeySet]>, robots: bool) -> Self {
         Self {
-            origin: origin.into(),
+            origin,
             keys,
-            resolving: false,
+            awaits: None,
             in_line: false,
+            backlog: 0,
             fresh: VecDeque::new(),
+            unit_len: UNIT_LEN_MIN,
+            filled_at: Timestamp::ZERO,
             added: 0,
             returned: Returned::default(),
             blaming: 0,
@@ -186,9 +223,14 @@ impl Lane {
             .map_or(&self.origin, |keys| keys[0].as_str())
     }
 
-    /// Returns the number of URLs that wait.
+    /// Returns the number of pages that wait.
     pub(crate) fn pages_waiting(&self) -> usize {
-        self.fresh.len() + self.returned.len()
+        self.untried() + self.returned.len()
+    }
+
+    /// Returns the number of pages that wait and were not tried.
+    pub(super) fn untried(&self) -> usize {
+        self.backlog as usize + self.fresh.len()
     }
 
     pub(super) fn has_pages(&self) -> bool {
@@ -200,16 +242,17 @@ impl Lane {
     }
 
     pub(super) fn next(&mut self, now: Timestamp) -> Next {
-        if self.resolving || self.is_empty() {
+        if self.awaits == Some(Awaited::Keys) || self.is_empty() {
             return Next::Nothing;
         }
         if self.keys.is_empty() {
             return Next::Resolve;
         }
-        if let Some(why) = self.health.gave_up()
-            && self.has_pages()
+        if self.has_pages()
+            && let Some(why) = self.health.gave_up()
         {
-            return Next::GiveUp(why.to_owned());
+            let why = why.to_owned();
+            return self.give_up(why);
         }
         if !self.errands.is_empty() {
             return if self.errands_not_before > now {
@@ -226,14 +269,58 @@ impl Lane {
             Standing::Unavailable { until, .. } if *until > now => return Next::At(*until),
             Standing::Unknown | Standing::Unavailable { .. } => return Next::AskRobots,
             Standing::Known { until, .. } if *until <= now => return Next::AskRobots,
-            Standing::GaveUp(why) => return Next::GiveUp(why.to_string()),
+            Standing::GaveUp(why) => {
+                let why = why.to_string();
+                return self.give_up(why);
+            }
             Standing::Off | Standing::Known { .. } => {}
         }
         match self.first(now) {
             First::At(at) => Next::At(at),
             First::None => Next::Nothing,
+            First::Fresh if self.fresh.is_empty() && self.awaits.is_some() => Next::Nothing,
+            // The rules may forbid the page, which must be known before a permit is asked for.
+            First::Fresh if self.fresh.is_empty() && self.has_rules() => Next::Fill,
             First::Redirected | First::Ready | First::Fresh => Next::Page,
         }
+    }
+
+    /// Returns the next action of a lane that is given up.
+    fn give_up(&mut self, why: String) -> Next {
+        match self.needs_page(Timestamp::NEVER) {
+            true if self.awaits.is_some() => Next::Nothing,
+            true => Next::Fill,
+            false => Next::GiveUp(why),
+        }
+    }
+
+    fn has_rules(&self) -> bool {
+        self.robots.rules().is_some_and(|rules| rules.has_any())
+    }
+
+    /// Returns whether the next page at `now` is still in the crawl.
+    pub(super) fn needs_page(&mut self, now: Timestamp) -> bool {
+        self.fresh.is_empty() && matches!(self.first(now), First::Fresh)
+    }
+
+    /// Returns whether further pages should be taken while others are being sent.
+    pub(super) fn is_low(&self) -> bool {
+        let is_fast = self.unit_len >= UNIT_LEN_EARLY;
+        let is_low = self.fresh.len() as u32 <= self.unit_len / 2;
+        is_fast && is_low && self.backlog > 0 && self.awaits.is_none()
+    }
+
+    /// Returns how many pages to take at `now`, at most `most`: as many as leave in about a second.
+    pub(super) fn fill_len(&mut self, now: Timestamp, most: u32) -> u32 {
+        let lasted = now.since(self.filled_at);
+        if lasted < UNIT_TIME / 2 {
+            self.unit_len *= UNIT_GROWTH;
+        } else if lasted > UNIT_TIME * 2 {
+            self.unit_len /= UNIT_GROWTH;
+        }
+        self.unit_len = self.unit_len.clamp(UNIT_LEN_MIN, most);
+        self.filled_at = now;
+        self.unit_len
     }
 
     pub(super) fn ask_robots(&mut self, id: LaneId) {
@@ -242,22 +329,22 @@ impl Lane {
             .push_back(Box::new(Pending::robots(id, &self.origin)));
     }
 
-    /// Returns whether the next page is forbidden.
-    pub(super) fn forbidden(
-        &mut self,
-        rules: &Rules,
-        now: Timestamp,
-        look: &mut impl FnMut(&mut Pending) -> Option<Url>,
-    ) -> Option<String> {
-        let url = match self.peek(now) {
-            Some(Err(offset)) => look(&mut Pending::page(offset)),
-            Some(Ok(pending)) => {
-                let (hop, offset) = (pending.hop.clone(), pending.offset);
-                hop.or_else(|| look(&mut Pending::page(offset)))
+    /// Returns the rule that forbids the next page, if one does.
+    pub(super) fn forbidden(&mut self, rules: &Rules, now: Timestamp) -> Option<String> {
+        let page = match self.first(now) {
+            First::Fresh => self.fresh.front(),
+            First::Redirected => {
+                let queues = self.returned.queues();
+                let pending = queues.redirected.front()?;
+                return rules.forbids(&pending.url()?);
             }
-            None => None,
+            First::Ready => {
+                let Reverse(page) = self.returned.queues().ready.peek()?;
+                return rules.forbids(&page.pending.url()?);
+            }
+            First::At(_) | First::None => None,
         }?;
-        rules.forbids(&url)
+        rules.forbids(&Url::parse(&page.url).ok()?)
     }
 
     /// Returns why the next page is out of attempts, if it is.
@@ -319,15 +406,16 @@ impl Lane {
         self.returned.queues().redirected.push_back(pending);
     }
 
-    /// Returns the number of URLs that left `fresh`.
+    /// Returns the number of pages that were tried.
     fn gone(&self) -> u64 {
-        self.added - self.fresh.len() as u64
+        self.added - self.untried() as u64
     }
 
     /// Returns which page is next at `now`. While the host is in trouble, an untried URL goes
     /// first, since its answer tells most about the host.
     fn first(&mut self, now: Timestamp) -> First {
-        let fresh = !self.fresh.is_empty();
+        let is_full = self.fresh.is_empty() && self.returned.len() >= RETURNED_MAX;
+        let fresh = self.untried() > 0 && !is_full;
         let gone = self.gone();
         let Some(queues) = &mut self.returned.0 else {
             return if fresh { First::Fresh } else { First::None };
@@ -353,25 +441,8 @@ impl Lane {
         }
     }
 
-    /// Returns the next page, or the offset of an untried URL.
-    fn peek(&mut self, now: Timestamp) -> Option<Result<&Pending, u64>> {
-        match self.first(now) {
-            First::Fresh => self.fresh.front().map(|&offset| Err(offset)),
-            First::Redirected => self
-                .returned
-                .queues()
-                .redirected
-                .front()
-                .map(|page| Ok(&**page)),
-            First::Ready => {
-                let Reverse(page) = self.returned.queues().ready.peek()?;
-                Some(Ok(&page.pending))
-            }
-            First::At(_) | First::None => None,
-        }
-    }
-
-    pub(super) fn pull_page(&mut self, now: Timestamp) -> Option<Box<Pending>> {
+    /// Takes out the next page. Returns `None` if it must be taken out of the crawl first.
+    pub(super) fn pull_page(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
         match self.first(now) {
             First::Redirected => return self.returned.queues().redirected.pop_front(),
             First::Ready => {
@@ -383,17 +454,17 @@ impl Lane {
             First::Fresh => {}
             First::At(_) | First::None => return None,
         }
-        let offset = self.fresh.pop_front()?;
-        // A long queue that has drained releases its memory.
-        if self.fresh.capacity() > 1024 && self.fresh.len() < self.fresh.capacity() / 4 {
-            self.fresh.shrink_to(self.fresh.capacity() / 2);
+        let page = self.fresh.pop_front()?;
+        if self.fresh.is_empty() {
+            // Most lanes wait long for their next turn.
+            self.fresh = VecDeque::new();
         }
-        Some(Box::new(Pending::page(offset)))
+        Some(Box::new(Pending::page(id, page)))
     }
 
     /// Returns whether an untried URL waits here, or is in flight beside `besides` others.
     pub(super) fn has_untried(&self, besides: u32) -> bool {
-        !self.fresh.is_empty()
+        self.untried() > 0
             || self.untried_in_flight > besides
             || (self.returned.0.as_ref()).is_some_and(|queues| !queues.redirected.is_empty())
     }

@@ -1,4 +1,4 @@
-//! A request on its way through the frontier, with the data of its result line.
+//! A request on its way through the lanes, with the data of its result line.
 
 use http::Method;
 use politely::core::retry::Attempt;
@@ -16,16 +16,31 @@ pub(crate) enum Purpose {
     Robots(LaneId),
 }
 
+/// A page that was taken out of the crawl.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Page {
+    /// The URL under which the crawl knows the page.
+    pub(crate) url: Box<str>,
+    /// The text of the input, if it differs from the URL.
+    pub(crate) given: Option<Box<str>>,
+}
+
+impl Page {
+    /// Returns the URL as it was given.
+    pub(crate) fn given(&self) -> &str {
+        self.given.as_deref().unwrap_or(&self.url)
+    }
+}
+
 /// A request that waits, is in flight, or will be retried.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) purpose: Purpose,
-    /// The spool offset of the URL.
-    pub(crate) offset: u64,
-    /// The target of the last redirect, or the URL of robots.txt. `None` means the spool's URL.
+    /// The lane whose page it is. A redirect may lead to another lane.
+    pub(crate) home: LaneId,
+    pub(crate) page: Page,
+    /// The target of the last redirect, or the URL of robots.txt. `None` means the page's own URL.
     pub(crate) hop: Option<Url>,
-    /// The spool's line, once it was read.
-    pub(crate) given: Option<String>,
     /// The number of redirects followed so far.
     pub(crate) hops: usize,
     /// The number of requests sent.
@@ -51,12 +66,12 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    pub(crate) fn page(offset: u64) -> Self {
+    pub(crate) fn page(home: LaneId, page: Page) -> Self {
         Self {
             purpose: Purpose::Page,
-            offset,
+            home,
+            page,
             hop: None,
-            given: None,
             hops: 0,
             attempts: 0,
             status: None,
@@ -77,7 +92,16 @@ impl Pending {
         Self {
             purpose: Purpose::Robots(lane),
             hop,
-            ..Self::page(0)
+            ..Self::page(lane, Page::default())
+        }
+    }
+
+    /// Returns the URL to request.
+    pub(crate) fn url(&self) -> Option<Url> {
+        match &self.hop {
+            Some(hop) => Some(hop.clone()),
+            // The crawl has URLs that were parsed.
+            None => Url::parse(&self.page.url).ok(),
         }
     }
 
@@ -97,10 +121,10 @@ impl Pending {
 }
 
 impl Pending {
-    /// Returns the result line of a URL that ends without a further request.
-    pub(crate) fn row<'a>(&self, url: &'a str, key: &'a str, why: &'a str) -> Row<'a> {
+    /// Returns the result line of a page that ends without a further request.
+    pub(crate) fn row<'a>(&'a self, key: &'a str, why: &'a str) -> Row<'a> {
         Row {
-            url,
+            url: self.page.given(),
             key,
             status: self.status,
             attempts: self.attempts,

@@ -1,0 +1,376 @@
+//! The pages of a run in the state folder.
+//!
+//! A lane owns the pages that it took until each is finished. A run that was killed finds the
+//! others in the queue. The workers of this process are the only ones, so a unit never expires.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use politely::core::Timestamp;
+use politely_frontier::{
+    Answer, CrawlName, Date, EmbeddedStore, Frontier, FrontierError, GiveBack, Moment, Next,
+    PageOutcome, Settings, Take, TakenPage, Token, ValidPage,
+};
+use url::Url;
+
+use super::{domain_of, input_page, random};
+use crate::exit::io_words;
+use crate::fetch::input::lines::Line;
+use crate::fetch::lanes::LaneId;
+
+/// The name of the one crawl.
+const CRAWL: &str = "fetch";
+/// The prefix of a domain's name before the origin.
+const CUSTOM: &str = "custom/";
+/// A unit never expires: the process owns it until it ends.
+const LEASE: Duration = Duration::from_hours(10 * 365 * 24);
+/// The domains and pages that one call lists.
+const LISTED: usize = 1_000;
+
+/// The pages of a run in the state folder.
+pub(crate) struct Kept {
+    inner: Mutex<Inner>,
+    name: CrawlName,
+    began: Instant,
+}
+
+struct Inner {
+    frontier: Frontier<EmbeddedStore>,
+    /// The unit of each lane that owns pages.
+    units: Vec<Option<Token>>,
+}
+
+/// A page whose outcome is recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finished<'a> {
+    pub(crate) lane: LaneId,
+    pub(crate) url: &'a str,
+    /// The status of the last answer, or `None` if the page was not fetched.
+    pub(crate) status: Option<u16>,
+}
+
+impl Kept {
+    /// Opens the pages in a folder of a state folder.
+    pub(crate) fn open(folder: &Path) -> Result<Self, String> {
+        let store = EmbeddedStore::open_small(folder).map_err(|why| why.to_string())?;
+        let settings = Settings {
+            pages_per_domain_max: u32::MAX,
+            pages_per_crawl_max: u64::MAX,
+            domains_max: usize::MAX,
+            units_max: usize::MAX,
+            pages_per_unit_max: u32::MAX,
+            lease_max: LEASE,
+            ..Settings::default()
+        };
+        let began = Instant::now();
+        let frontier = Frontier::open(store, settings, random(), moment(began))
+            .map_err(|why| words(&why.into()))?;
+        let kept = Self {
+            inner: Mutex::new(Inner {
+                frontier,
+                units: Vec::new(),
+            }),
+            name: CRAWL.parse().map_err(|why| format!("{CRAWL}: {why}"))?,
+            began,
+        };
+        kept.drop_units()?;
+        Ok(kept)
+    }
+
+    /// Ends the units of a process that was killed. Their pages are in the queue.
+    fn drop_units(&self) -> Result<(), String> {
+        let mut inner = self.lock();
+        let now = self.now();
+        let frontier = &mut inner.frontier;
+        let units = match frontier.units(&self.name, usize::MAX, now) {
+            Err(FrontierError::UnknownCrawl(_)) => return Ok(()),
+            units => units.map_err(|why| words(&why))?,
+        };
+        for unit in units {
+            let dropped = frontier.drop_unit(unit.token, now);
+            dropped.map_err(|why| words(&why))?;
+        }
+        Ok(())
+    }
+
+    /// Adds pages. `then` gets one answer for each, before a page of them is handed out.
+    pub(crate) fn put(
+        &self,
+        pages: &[ValidPage],
+        then: impl FnOnce(Vec<Answer>),
+    ) -> Result<(), String> {
+        let mut inner = self.lock();
+        let put = inner.frontier.put_valid(&self.name, pages, self.now());
+        then(put.map_err(|why| words(&why))?);
+        Ok(())
+    }
+
+    /// Returns whether an input line that is no URL is new, and remembers it. It counts as a page
+    /// that failed.
+    pub(crate) fn is_new_line(&self, line: &[u8]) -> Result<bool, String> {
+        // RFC 2606 reserves the name, so this is no page of the input.
+        let url = Url::parse(&format!("http://line.invalid/{:016x}", line_hash(line)));
+        let url = url.map_err(|why| why.to_string())?;
+        let mut page = input_page(url, "")?;
+        page.is_finished = true;
+        let mut is_new = false;
+        self.put(&[page], |answers| is_new = answers == [Answer::New])?;
+        Ok(is_new)
+    }
+
+    /// Takes the next `most` pages of a lane. `then` gets them before further pages are added.
+    pub(super) fn take(
+        &self,
+        lane: LaneId,
+        origin: &str,
+        most: u32,
+        then: impl FnOnce(Vec<TakenPage>),
+    ) -> Result<(), String> {
+        let mut inner = self.lock();
+        let domain = format!("{CUSTOM}{origin}");
+        let taken = inner.take(lane, &self.name, &domain, most, self.now());
+        then(taken.map_err(|why| words(&why))?);
+        Ok(())
+    }
+
+    /// Records that a page is finished. It is never handed out again.
+    pub(crate) fn finish(&self, finished: Finished<'_>) -> Result<(), String> {
+        let mut inner = self.lock();
+        let lane = finished.lane as usize;
+        let Some(token) = inner.units.get(lane).copied().flatten() else {
+            return Err(format!("no unit has the page \"{}\"", finished.url));
+        };
+        let words_of_owner = GiveBack {
+            outcomes: vec![PageOutcome {
+                url: finished.url.to_owned(),
+                status: finished.status.unwrap_or(0),
+                next: Next::Never,
+            }],
+            keep: true,
+            ..GiveBack::of_token(token)
+        };
+        let now = self.now();
+        let accepted = inner.frontier.give_back(words_of_owner, now);
+        if accepted.map_err(|why| words(&why))?.kept == 0 {
+            inner.units[lane] = None;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with every origin that has pages in the queue, and their number.
+    pub(crate) fn origins(&self, mut each: impl FnMut(&str, u32)) -> Result<(), String> {
+        let mut after = String::new();
+        loop {
+            let inner = self.lock();
+            let domains = inner
+                .frontier
+                .domains(&self.name, &after, LISTED, self.now());
+            let domains = match domains {
+                Err(FrontierError::UnknownCrawl(_)) => return Ok(()),
+                domains => domains.map_err(|why| words(&why))?,
+            };
+            for domain in &domains {
+                let waiting = domain.counts.ready;
+                if let (Some(origin), Ok(waiting @ 1..)) =
+                    (domain.name.strip_prefix(CUSTOM), u32::try_from(waiting))
+                {
+                    each(origin, waiting);
+                }
+            }
+            match domains.last() {
+                Some(last) => after.clone_from(&last.name),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Returns how many pages earlier processes finished: fetched and failed.
+    pub(crate) fn finished(&self) -> Result<(u64, u64), String> {
+        let inner = self.lock();
+        let frontier = &inner.frontier;
+        let (mut fetched, mut failed) = (0, 0);
+        let mut after = String::new();
+        loop {
+            let domains = match frontier.domains(&self.name, &after, LISTED, self.now()) {
+                Err(FrontierError::UnknownCrawl(_)) => return Ok((0, 0)),
+                domains => domains.map_err(|why| words(&why))?,
+            };
+            for domain in &domains {
+                let mut last = None;
+                loop {
+                    let pages = frontier.pages(&self.name, &domain.name, last, LISTED);
+                    let pages = pages.map_err(|why| words(&why))?;
+                    for (_, page) in &pages {
+                        match page.status {
+                            Some(200..=299) => fetched += 1,
+                            Some(_) => failed += 1,
+                            None => {}
+                        }
+                    }
+                    match pages.last() {
+                        Some((hash, _)) => last = Some(*hash),
+                        None => break,
+                    }
+                }
+            }
+            match domains.last() {
+                Some(last) => after.clone_from(&last.name),
+                None => return Ok((fetched, failed)),
+            }
+        }
+    }
+
+    /// Returns whether the page of a result line has no outcome yet.
+    pub(crate) fn is_open(&self, given: &str) -> bool {
+        let Line::Url(url) = Line::parse(given.as_bytes()) else {
+            return false;
+        };
+        let inner = self.lock();
+        let Ok(key) = domain_of(&url) else {
+            return false;
+        };
+        let page = inner
+            .frontier
+            .page(&self.name, url.as_str(), Some(key.as_str()));
+        matches!(page, Ok(Some(page)) if page.visited.is_none())
+    }
+
+    fn now(&self) -> Moment {
+        moment(self.began)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Takes pages into the unit of a lane.
+    fn take(
+        &mut self,
+        lane: LaneId,
+        crawl: &CrawlName,
+        domain: &str,
+        most: u32,
+        now: Moment,
+    ) -> Result<Vec<TakenPage>, FrontierError> {
+        let lane = lane as usize;
+        if self.units.len() <= lane {
+            self.units.resize(lane + 1, None);
+        }
+        if let Some(token) = self.units[lane] {
+            return self.frontier.refill(token, most, now);
+        }
+        let take = Take {
+            crawl: None,
+            pages_max: most,
+            lease: LEASE,
+        };
+        let mut gate = |_: &str, pages| Ok(pages);
+        let unit = self
+            .frontier
+            .take_domain(crawl, domain, &take, now, &mut gate)?;
+        let Some(unit) = unit else {
+            return Ok(Vec::new());
+        };
+        self.units[lane] = Some(unit.token);
+        Ok(unit.pages)
+    }
+}
+
+fn moment(began: Instant) -> Moment {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+    Moment {
+        at: Timestamp::from_micros(began.elapsed().as_micros() as u64),
+        date: Date::EPOCH.after(unix.unwrap_or_default()),
+    }
+}
+
+/// Returns the hash of a line, which is the same in every process.
+fn line_hash(line: &[u8]) -> u64 {
+    // FNV-1a of 64 bits.
+    line.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn words(error: &FrontierError) -> String {
+    match error {
+        FrontierError::Store(why) | FrontierError::Closed(why) => {
+            io_words(&std::io::Error::other(why.0.clone()))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGIN: &str = "http://a.com";
+
+    fn put(crawl: &Kept, texts: &[&str]) -> Vec<Answer> {
+        let page = |text: &&str| {
+            let url = Url::parse(text).unwrap();
+            input_page(url, text).unwrap()
+        };
+        let pages: Vec<_> = texts.iter().map(page).collect();
+        let mut found = Vec::new();
+        crawl.put(&pages, |answers| found = answers).unwrap();
+        found
+    }
+
+    fn take(crawl: &Kept, most: u32) -> Vec<TakenPage> {
+        let mut found = Vec::new();
+        crawl.take(0, ORIGIN, most, |pages| found = pages).unwrap();
+        found
+    }
+
+    fn finish(crawl: &Kept, url: &str, status: Option<u16>) {
+        let finished = Finished {
+            lane: 0,
+            url,
+            status,
+        };
+        crawl.finish(finished).unwrap();
+    }
+
+    fn urls(pages: &[TakenPage]) -> Vec<&str> {
+        pages.iter().map(|page| page.url.as_str()).collect()
+    }
+
+    #[test]
+    fn pages_without_an_outcome_are_found_after_a_kill() {
+        let folder = tempfile::tempdir().unwrap();
+        let all: Vec<_> = (0..60).map(|page| format!("{ORIGIN}/{page}")).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        {
+            let crawl = Kept::open(folder.path()).unwrap();
+            assert_eq!(crawl.finished().unwrap(), (0, 0));
+            put(&crawl, &all);
+            assert_eq!(urls(&take(&crawl, 2)), all[..2]);
+            finish(&crawl, all[1], Some(200));
+            assert_eq!(urls(&take(&crawl, 3)), all[2..5]);
+            finish(&crawl, all[3], Some(404));
+            finish(&crawl, all[4], None);
+            assert!(crawl.is_new_line(b"nonsense").unwrap());
+            assert!(crawl.is_open(all[0]) && !crawl.is_open(all[1]));
+        }
+        let crawl = Kept::open(folder.path()).unwrap();
+        assert_eq!(crawl.finished().unwrap(), (1, 3));
+        assert!(!crawl.is_new_line(b"nonsense").unwrap());
+        let mut origins = Vec::new();
+        let each = |origin: &str, pages| origins.push((origin.to_owned(), pages));
+        crawl.origins(each).unwrap();
+        assert_eq!(origins, [(ORIGIN.to_owned(), 57)]);
+        let pages = take(&crawl, 99);
+        assert_eq!(urls(&pages)[..2], [all[0], all[2]]);
+        assert_eq!(urls(&pages)[2..], all[5..]);
+        for page in &pages {
+            finish(&crawl, &page.url, Some(200));
+        }
+        assert_eq!(crawl.finished().unwrap(), (58, 3));
+        assert_eq!(put(&crawl, &all[..1]), [Answer::Known]);
+    }
+}

@@ -1,0 +1,68 @@
+//! Pages come out of the crawl into their lanes, and those of a lane that is set aside leave it.
+
+use std::sync::Arc;
+
+use politely::core::Timestamp;
+
+use super::lane::Awaited;
+use super::pending::{Page, Pending};
+use super::{LaneId, Lanes};
+
+impl Lanes {
+    /// Returns the origin of a lane, and how many of its pages to take, at most `most`.
+    pub(crate) fn fill_len(&mut self, id: LaneId, most: u32, now: Timestamp) -> (Arc<str>, u32) {
+        let lane = &mut self.all[id as usize];
+        lane.awaits = Some(Awaited::Pages);
+        (Arc::clone(&lane.origin), lane.fill_len(now, most))
+    }
+
+    /// Gives lane `id` the next of its pages. Returns `false` if pages are missing.
+    pub(crate) fn filled(&mut self, id: LaneId, pages: Vec<Page>, now: Timestamp) -> bool {
+        let lane = &mut self.all[id as usize];
+        lane.awaits = None;
+        let is_missing = pages.is_empty() && lane.backlog > 0;
+        lane.backlog = lane.backlog.saturating_sub(pages.len() as u32);
+        lane.fresh.extend(pages);
+        self.schedule(id, now);
+        !is_missing
+    }
+
+    /// Takes out the first page of lane `id`, whose permit is granted already. Returns the reason
+    /// too if the page must not leave.
+    pub(crate) fn leave_filled(
+        &mut self,
+        id: LaneId,
+        now: Timestamp,
+    ) -> Option<(Box<Pending>, Option<String>)> {
+        if let Some(why) = self.ends_unsent(id, now) {
+            let pending = self.pull(id, now)?;
+            self.schedule(id, now);
+            return Some((pending, Some(why)));
+        }
+        let pending = self.all[id as usize].pull_page(id, now)?;
+        Some((self.depart(id, pending, now), None))
+    }
+
+    /// Returns a lane that is set aside with pages, how many it has, and the reason.
+    pub(crate) fn set_aside(&self) -> Option<(LaneId, u64, &str)> {
+        let mut lanes = self.all.iter().enumerate();
+        lanes.find_map(|(id, lane)| {
+            let why = lane.set_aside.as_deref().filter(|_| lane.has_pages())?;
+            Some((id as LaneId, lane.pages_waiting() as u64, why))
+        })
+    }
+
+    /// Returns the number of pages of lanes that are set aside.
+    pub(crate) fn pages_aside(&self) -> u64 {
+        let aside = self.all.iter().filter(|lane| lane.set_aside.is_some());
+        aside.map(|lane| lane.pages_waiting() as u64).sum()
+    }
+
+    /// Takes one page out of lane `id`, which is set aside. Returns `None` if the next page must be
+    /// taken out of the crawl first.
+    pub(crate) fn drain(&mut self, id: LaneId) -> Option<Box<Pending>> {
+        let pending = self.pull(id, Timestamp::NEVER)?;
+        self.aside -= 1;
+        Some(pending)
+    }
+}
