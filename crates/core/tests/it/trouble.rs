@@ -265,8 +265,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// A crawl of 45 pages meets an outage among its first requests. It goes on afterwards as if
-    /// nothing had happened; what it loses is the outage and the wait for the next canary. In a shorter outage no
-    /// canary is refused, and a lone 503 may be a limit's answer.
+    /// nothing had happened; what it loses is the outage and the wait for the next canary. In a
+    /// shorter outage no canary is refused, and a lone 503 may be a limit's answer.
     #[test]
     fn an_outage_at_the_start_costs_little_more_than_its_length(
         fault in any_fault(),

@@ -28,6 +28,10 @@ pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The HTTP request for which a permit is acquired.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(feature = "coordinator"),
+    allow(dead_code, reason = "the session with a coordinator reads it")
+)]
 pub(crate) struct Head<'a> {
     pub(crate) method: &'a Method,
     pub(crate) url: &'a str,

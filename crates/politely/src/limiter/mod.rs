@@ -28,6 +28,7 @@ use crate::permit::Permit;
 #[cfg(feature = "policy")]
 use crate::policy::RuleBook;
 use crate::sync::AtomicU64;
+#[cfg(feature = "policy")]
 use http::Method;
 pub(crate) use ruled::Ruled;
 

@@ -24,6 +24,9 @@ struct Point {
     served: u32,
 }
 
+/// All points of a history. The length of the array is the next one that `smallvec` has.
+type Points = SmallVec<[Point; 64]>;
+
 /// A point as it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Step {
@@ -95,9 +98,9 @@ impl Ledger {
     }
 
     /// Returns the points, oldest first.
-    fn points(&self) -> SmallVec<[Point; POINTS]> {
+    fn points(&self) -> Points {
         let mut at = self.last;
-        let mut points: SmallVec<[Point; POINTS]> = SmallVec::new();
+        let mut points = Points::new();
         for step in self.steps.iter().rev() {
             let served = step.served;
             points.push(Point { at, served });
