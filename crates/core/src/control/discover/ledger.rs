@@ -199,14 +199,19 @@ impl Ledger {
     /// Drops the point with the least information: its neighbours are closest together in relation
     /// to its age.
     fn thin(&mut self, now: Timestamp) {
-        let points = self.points();
-        let said = |i: usize| {
-            let gap = points[i + 1].at.micros_since(points[i - 1].at) as f64;
-            gap / (now.micros_since(points[i].at) as f64 + 1e6)
-        };
-        let least = (1..points.len() - 1).min_by(|&a, &b| said(a).total_cmp(&said(b)));
-        let dropped = self.steps.remove(least.unwrap_or(0));
-        if let Some(next) = least.and_then(|at| self.steps.get_mut(at)) {
+        let mut age = now.micros_since(self.last);
+        let mut least = (f64::INFINITY, 1);
+        // From the newest point to the oldest: the times follow from the gaps.
+        for (i, pair) in self.steps.windows(2).enumerate().skip(1).rev() {
+            let (before, after) = (pair[0].gap.micros(), pair[1].gap.micros());
+            age += after;
+            let said = (before + after) as f64 / (age as f64 + 1e6);
+            if said <= least.0 {
+                least = (said, i);
+            }
+        }
+        let dropped = self.steps.remove(least.1);
+        if let Some(next) = self.steps.get_mut(least.1) {
             next.gap = Gap::of(next.gap.micros() + dropped.gap.micros());
         }
     }
