@@ -10,6 +10,10 @@ check:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --workspace --lib --quiet
 
+# Checks what CI checks beside the tests: lints of each feature, licences, instruction counts.
+lint:
+    scripts/lint
+
 # Runs all tests; installs what they need.
 test:
     scripts/test

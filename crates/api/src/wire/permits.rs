@@ -60,7 +60,8 @@ pub struct Item {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The URL to request. The coordinator derives the key from it, unless `key` names the key, and
-    /// finds the rule of its policy by it. Beside `key`, leave the query out.
+    /// finds the rule of its policy by it. It also names the page, unless the report has a
+    /// `resource`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The key itself: `example.com`, `example.com:8080`, `site/example.co.uk`,

@@ -51,7 +51,7 @@ pub(crate) struct Engine {
     /// Held while states are read and written.
     keeping: Mutex<()>,
     /// Held while pages are taken out of the crawl.
-    filling: tokio::sync::Mutex<()>,
+    pub(super) filling: tokio::sync::Mutex<()>,
     idle: Notify,
     watch: Notify,
     stop: AtomicBool,
@@ -295,80 +295,6 @@ impl Engine {
         self.watch.notify_one();
     }
 
-    /// Takes further pages of `lane` out of the crawl. Returns the first page if a permit for it is
-    /// granted already, and why the page must not leave.
-    async fn fill(
-        self: &Arc<Self>,
-        lane: LaneId,
-        is_granted: bool,
-    ) -> Option<(Box<Pending>, Option<String>)> {
-        let first = if self.crawl.kept().is_some() {
-            // A call commits to the disk. No worker blocks a thread meanwhile.
-            let _turn = self.filling.lock().await;
-            let engine = Arc::clone(self);
-            let filled = tokio::task::spawn_blocking(move || engine.fill_first(lane, is_granted));
-            filled.await.ok().flatten()
-        } else {
-            self.fill_first(lane, is_granted)
-        };
-        self.look_again();
-        first
-    }
-
-    fn fill_first(&self, lane: LaneId, is_granted: bool) -> Option<(Box<Pending>, Option<String>)> {
-        let mut first = None;
-        self.fill_now(lane, |lanes, now| {
-            if is_granted {
-                first = lanes.leave_filled(lane, now);
-            }
-        });
-        first
-    }
-
-    /// Takes further pages of `lane` out of the crawl, and calls `then` before another worker sees
-    /// them. Returns whether that succeeded.
-    fn fill_now(&self, lane: LaneId, then: impl FnOnce(&mut Lanes, Timestamp)) -> bool {
-        let most = self.crawl.unit_len_max();
-        let (origin, most) = self.lock().lanes.fill_len(lane, most, self.limits.now());
-        let mut is_whole = true;
-        let taken = self.crawl.take(lane, &origin, most, |pages| {
-            let mut shared = self.lock();
-            let now = self.limits.now();
-            is_whole = shared.lanes.filled(lane, pages, now);
-            then(&mut shared.lanes, now);
-        });
-        if let Err(why) = taken {
-            self.lose_crawl(&why);
-            return false;
-        }
-        if !is_whole {
-            self.lose_crawl(&format!("pages of {origin} are missing"));
-        }
-        is_whole
-    }
-
-    /// Sends the first page of a lane, which got `permit` before its pages, or ends it if there is
-    /// a reason `why`.
-    async fn leave_filled(
-        &self,
-        lane: LaneId,
-        permit: Leave,
-        pending: Box<Pending>,
-        why: Option<String>,
-    ) {
-        match why {
-            None => {
-                let job = Job {
-                    lane,
-                    pending,
-                    permit,
-                };
-                self.send(job).await;
-            }
-            Some(why) => self.dropped(lane, &pending, &why),
-        }
-    }
-
     /// Writes the result line of a finished page.
     pub(crate) fn write(&self, pending: &Pending, row: &Row<'_>) {
         if let Some(why) = row.error {
@@ -407,42 +333,13 @@ impl Engine {
     }
 
     /// Ends a page without a request.
-    fn dropped(&self, lane: LaneId, pending: &Pending, why: &str) {
+    pub(super) fn dropped(&self, lane: LaneId, pending: &Pending, why: &str) {
         let name = {
             let mut shared = self.lock();
             shared.lanes.over(lane, true);
             shared.lanes.lane(lane).name().to_owned()
         };
         self.write(pending, &pending.row(&name, why));
-    }
-
-    /// Ends the wait for pages that are set aside. With a state folder they stay for a later run,
-    /// else they fail. Returns how many pages stay.
-    pub(crate) fn settle_set_aside(&self) -> u64 {
-        if self.store.is_some() {
-            let shared = self.lock();
-            let left = shared.lanes.pages_aside();
-            if let Some((_, _, why)) = shared.lanes.set_aside() {
-                self.talk
-                    .say(&format!("{why}: its URLs stay in the state folder"));
-            }
-            return left;
-        }
-        loop {
-            let (lane, why, pending) = {
-                let mut shared = self.lock();
-                let Some((lane, _, why)) = shared.lanes.set_aside() else {
-                    return 0;
-                };
-                let why = why.to_owned();
-                (lane, why, shared.lanes.drain(lane))
-            };
-            match pending {
-                Some(pending) => self.dropped(lane, &pending, &why),
-                None if self.fill_now(lane, |_, _| {}) => {}
-                None => return 0,
-            }
-        }
     }
 
     /// Writes buffered lines and, with `--state`, learned state, every second until the run ends.
@@ -509,7 +406,7 @@ impl Engine {
         }
     }
 
-    async fn send(&self, job: Job<Leave>) {
+    pub(super) async fn send(&self, job: Job<Leave>) {
         super::worker::send(self, job).await;
     }
 

@@ -8,13 +8,15 @@
 //! | `state` | stores what the run needs to continue after a kill |
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
 //!
-//! The files beside them connect the rooms: `crawl` keeps the pages in a frontier, `engine` has the
-//! workers and the state that they share, `worker` sends one request, `retry` decides what follows
-//! a request that failed, `limits` asks for permits, `rules` applies a policy, `robots` obeys
-//! robots.txt of each origin, and `trace` sends spans and numbers to a collector.
+//! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
+//! the state that they share, `fill` takes pages out of the crawl, `worker` sends one request,
+//! `retry` decides what follows a request that failed, `limits` asks for permits, `rules` applies a
+//! policy, `robots` obeys robots.txt of each origin, and `trace` sends spans and numbers to a
+//! collector.
 
 mod crawl;
 mod engine;
+mod fill;
 mod input;
 mod lanes;
 mod limits;

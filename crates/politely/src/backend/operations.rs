@@ -13,6 +13,8 @@ use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
+#[cfg(feature = "url")]
+use url::Url;
 
 use super::local::registry::Full;
 use super::local::waiters::Arrival;
@@ -34,7 +36,8 @@ pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 )]
 pub(crate) struct Head<'a> {
     pub(crate) method: &'a Method,
-    pub(crate) url: &'a str,
+    #[cfg(feature = "url")]
+    pub(crate) url: &'a Url,
 }
 
 /// The operations of a limiter's backend. The methods of [`Limiter`](crate::Limiter) with the same

@@ -145,8 +145,6 @@ impl Coordinator {
                 }
             }
         };
-        // Beside a key, the URL has no query.
-        let page = asked.url.as_deref().filter(|_| asked.key.is_none());
         let rests_until = crawl_delay.map_or(Timestamp::ZERO, |delay| {
             self.rest_after_the_last(&keys[0], delay)
         });
@@ -165,7 +163,7 @@ impl Coordinator {
             },
             ruled,
             share,
-            resource: page.map(Resource::of),
+            resource: asked.url.as_deref().map(Resource::of),
             arrival,
             claim,
             patience,

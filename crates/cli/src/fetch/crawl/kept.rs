@@ -13,6 +13,7 @@ use politely_frontier::{
     PageOutcome, Settings, Take, TakenPage, Token, ValidPage,
 };
 use url::Url;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{domain_of, input_page, random};
 use crate::exit::io_words;
@@ -110,7 +111,7 @@ impl Kept {
     /// that failed.
     pub(crate) fn is_new_line(&self, line: &[u8]) -> Result<bool, String> {
         // RFC 2606 reserves the name, so this is no page of the input.
-        let url = Url::parse(&format!("http://line.invalid/{:016x}", line_hash(line)));
+        let url = Url::parse(&format!("http://line.invalid/{:016x}", xxh3_64(line)));
         let url = url.map_err(|why| why.to_string())?;
         let mut page = input_page(url, "")?;
         page.is_finished = true;
@@ -285,14 +286,6 @@ fn moment(began: Instant) -> Moment {
         at: Timestamp::from_micros(began.elapsed().as_micros() as u64),
         date: Date::EPOCH.after(unix.unwrap_or_default()),
     }
-}
-
-/// Returns the hash of a line, which is the same in every process.
-fn line_hash(line: &[u8]) -> u64 {
-    // FNV-1a of 64 bits.
-    line.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 fn words(error: &FrontierError) -> String {

@@ -43,12 +43,12 @@ impl Lanes {
         Some((self.depart(id, pending, now), None))
     }
 
-    /// Returns a lane that is set aside with pages, how many it has, and the reason.
-    pub(crate) fn set_aside(&self) -> Option<(LaneId, u64, &str)> {
-        let mut lanes = self.all.iter().enumerate();
+    /// Returns the first lane from `from` on that is set aside with pages, and the reason.
+    pub(crate) fn set_aside(&self, from: LaneId) -> Option<(LaneId, &str)> {
+        let mut lanes = self.all.iter().enumerate().skip(from as usize);
         lanes.find_map(|(id, lane)| {
             let why = lane.set_aside.as_deref().filter(|_| lane.has_pages())?;
-            Some((id as LaneId, lane.pages_waiting() as u64, why))
+            Some((id as LaneId, why))
         })
     }
 

@@ -8,7 +8,6 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 use crate::Timestamp;
 
@@ -23,9 +22,6 @@ struct Point {
     at: Timestamp,
     served: u32,
 }
-
-/// All points of a history. The length of the array is the next one that `smallvec` has.
-type Points = SmallVec<[Point; 64]>;
 
 /// A point as it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,10 +66,12 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn rebase(&mut self, back: Duration) {
-        let mut points = self.points();
-        for point in &mut points {
-            point.at = point.at - back;
-        }
+        let moved = |point: Point| Point {
+            at: point.at - back,
+            ..point
+        };
+        let mut points: Vec<Point> = self.newest_first().map(moved).collect();
+        points.reverse();
         // Times before the epoch become the epoch. Points with the same time become one.
         points.dedup_by(|next, kept| {
             let same = next.at == kept.at;
@@ -97,17 +95,14 @@ impl Ledger {
             && self.served < u32::MAX
     }
 
-    /// Returns the points, oldest first.
-    fn points(&self) -> Points {
-        let mut at = self.last;
-        let mut points = Points::new();
-        for step in self.steps.iter().rev() {
+    fn newest_first(&self) -> impl Iterator<Item = Point> {
+        let mut next = self.last;
+        self.steps.iter().rev().map(move |step| {
+            let at = next;
+            next = at - Duration::from_micros(step.gap.micros());
             let served = step.served;
-            points.push(Point { at, served });
-            at = at - Duration::from_micros(step.gap.micros());
-        }
-        points.reverse();
-        points
+            Point { at, served }
+        })
     }
 
     /// Records a served request that was sent at `at`.
@@ -158,17 +153,21 @@ impl Ledger {
 
     /// Returns how many requests were sent up to `at`.
     fn until(&self, at: Timestamp) -> f64 {
-        let points = self.points();
-        let after = points.partition_point(|point| point.at <= at);
-        let Some(next) = points.get(after) else {
-            return f64::from(self.served);
-        };
-        let Some(last) = after.checked_sub(1).map(|i| points[i]) else {
-            return 0.0;
-        };
-        let share = at.micros_since(last.at) as f64 / next.at.micros_since(last.at) as f64;
-        // The request at `next.at` itself was sent after `at`.
-        f64::from(last.served) + share * f64::from(next.served.saturating_sub(last.served + 1))
+        let mut next: Option<Point> = None;
+        for last in self.newest_first() {
+            if last.at <= at {
+                let Some(next) = next else {
+                    return f64::from(self.served);
+                };
+                let gap = next.at.micros_since(last.at);
+                let share = at.micros_since(last.at) as f64 / gap as f64;
+                // The request at `next.at` itself was sent after `at`.
+                let between = next.served.saturating_sub(last.served + 1);
+                return f64::from(last.served) + share * f64::from(between);
+            }
+            next = Some(last);
+        }
+        0.0
     }
 
     /// Returns how many requests were sent after `from` and up to `to`.
@@ -179,21 +178,23 @@ impl Ledger {
     /// Returns approximately when the first of the last `count` requests was sent.
     pub(super) fn since_last(&self, count: f64) -> Option<Timestamp> {
         let before = f64::from(self.served) - count;
-        let points = self.points();
-        let next = points.partition_point(|point| f64::from(point.served) <= before);
-        let next_point = points.get(next)?;
-        let Some(last) = next.checked_sub(1).map(|i| points[i]) else {
-            return self.first();
-        };
-        let share =
-            (before + 1.0 - f64::from(last.served)) / f64::from(next_point.served - last.served);
-        let gap = next_point.at.since(last.at);
-        Some(last.at + gap.mul_f64(share.clamp(0.0, 1.0)))
+        let mut next: Option<Point> = None;
+        for last in self.newest_first() {
+            if f64::from(last.served) <= before {
+                let next = next?;
+                let share =
+                    (before + 1.0 - f64::from(last.served)) / f64::from(next.served - last.served);
+                let gap = next.at.since(last.at);
+                return Some(last.at + gap.mul_f64(share.clamp(0.0, 1.0)));
+            }
+            next = Some(last);
+        }
+        next.map(|first| first.at)
     }
 
     /// Returns when the first request was sent.
     pub(super) fn first(&self) -> Option<Timestamp> {
-        self.points().first().map(|point| point.at)
+        self.newest_first().last().map(|point| point.at)
     }
 
     /// Drops the point with the least information: its neighbours are closest together in relation

@@ -201,8 +201,7 @@ impl Lines {
 
 /// Returns `url` without its credentials, query and fragment, for the patterns of the coordinator's
 /// policy. Returns `None` if the result is longer than [`URL_MAX`].
-fn without_query(url: &str) -> Option<String> {
-    let url = Url::parse(url).ok()?;
+fn without_query(url: &Url) -> Option<String> {
     let rest = &url[Position::BeforeHost..Position::AfterPath];
     (rest.len() <= URL_MAX).then(|| format!("{}://{rest}", url.scheme()))
 }

@@ -228,7 +228,7 @@ impl Attempts {
             let asked = self.limiter.now();
             let head = Head {
                 method: &attempt.method,
-                url: url.as_str(),
+                url: &url,
             };
             let permit = self.limiter.acquire_ruled(&ruled, head).await;
             let mut permit = permit.map_err(NotSent::from)?;
