@@ -126,7 +126,11 @@ impl Open {
         let opening = |why: fjall::Error| {
             let why = match why {
                 fjall::Error::Locked => "another process has it open".to_owned(),
-                why => describe(&why),
+                why @ (fjall::Error::Io(_) | fjall::Error::Poisoned) => describe(&why),
+                why => format!(
+                    "its files are damaged ({why}); move it away to begin anew, or put a backup \
+                     in its place"
+                ),
             };
             StoreError(format!("cannot open \"{}\": {why}", folder.display()))
         };
@@ -298,6 +302,21 @@ fn describe(why: &fjall::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_damaged_folder_is_named_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(EmbeddedStore::open_small(folder.path()).unwrap());
+        std::fs::write(folder.path().join("version"), "zz").unwrap();
+        let why = EmbeddedStore::open_small(folder.path()).err().unwrap();
+        let place = format!("cannot open \"{}\"", folder.path().display());
+        assert!(why.0.starts_with(&place), "{why}");
+        assert!(
+            why.0.contains("are damaged") && why.0.contains("move it away"),
+            "{why}"
+        );
+        assert!(!why.0.contains('\n'), "{why}");
+    }
 
     #[test]
     fn a_scan_ends_with_its_prefix() {
