@@ -48,6 +48,9 @@ const BACKOFF_INTERVALS: u32 = 2;
 /// before it. Below half its rate the demand sets the pace, and the law learns nothing about the
 /// limit (as TCP does, RFC 7661).
 const PRESSED_INTERVALS: f64 = 2.0;
+/// How much later, in seconds, a request that waited for the pace may start and still count as
+/// demand. Timers of a millisecond wake it late, and a busy machine later still.
+const WAKE_LATE_S: f64 = 0.010;
 
 /// The whole state of one key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +61,8 @@ pub struct Host {
     pace: Pace,
     law: KeyLaw,
     last_grant: Timestamp,
+    /// Whether a request was told to wait for the pace since the last grant.
+    is_awaited: bool,
     /// Id of the first lease granted after the last congestion event. An outcome of an earlier
     /// lease belongs to that event, however late its request leaves.
     knowing: u64,
@@ -92,6 +97,7 @@ impl Host {
             pace: Pace::full(now, &rate),
             law: KeyLaw::new(&config.law, &config.limits, now),
             last_grant: Timestamp::ZERO,
+            is_awaited: false,
             knowing: 0,
             latency: Latency::default(),
             busy_rate: f32::INFINITY,

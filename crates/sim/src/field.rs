@@ -127,6 +127,7 @@ fn draw(family: &str, rng: &mut Rng) -> Scenario {
             status: STATUSES[below(rng, STATUSES.len())],
         }),
         outage_told_from: (family == "told outages").then(|| rounded(rng.between(0.0, 0.8), 100.0)),
+        timer_ms: 0.0,
         workers: 1,
         coordinated: true,
     }

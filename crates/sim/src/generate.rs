@@ -107,6 +107,7 @@ fn draw(rng: &mut Rng) -> Scenario {
         faults: Vec::new(),
         bad_pages: None,
         outage_told_from: None,
+        timer_ms: 0.0,
         workers: 1,
         coordinated: true,
     }

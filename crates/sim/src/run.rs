@@ -81,6 +81,14 @@ impl Scenario {
     pub fn host(&self, rng: Rng) -> Result<LimitedHost, SpecError> {
         LimitedHost::new(&self.limit, &self.faults, self.service, rng)
     }
+
+    /// Returns when a timer that is set to `at` fires.
+    fn timer_fires(&self, at: Timestamp) -> Timestamp {
+        match (self.timer_ms * 1e3) as u64 {
+            0 => at,
+            tick_us => Timestamp::from_micros(at.as_micros().next_multiple_of(tick_us)),
+        }
+    }
 }
 
 /// Runs `scenario` with one client per worker, or one for all if they are coordinated. `plot` keeps
@@ -314,6 +322,7 @@ impl<'a> Run<'a> {
                 Answer::AfterReply => return,
                 Answer::At(at) => {
                     if at < Timestamp::NEVER {
+                        let at = self.scenario.timer_fires(at);
                         self.ask_at(client, at.max(self.now + Duration::from_micros(1)));
                     }
                     return;

@@ -38,6 +38,10 @@ pub struct Scenario {
     /// From this share of each outage on, the host's status comes with a Retry-After. 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage_told_from: Option<f64>,
+    /// The resolution of a client's timers in milliseconds: a client that waits wakes at the next
+    /// multiple. 0: timers are exact.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub timer_ms: f64,
     /// The number of clients that share the host.
     #[serde(default = "one")]
     pub workers: u32,
@@ -48,6 +52,14 @@ pub struct Scenario {
 
 const fn one() -> u32 {
     1
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde calls"
+)]
+fn is_zero(number: &f64) -> bool {
+    *number <= 0.0
 }
 
 const fn yes() -> bool {
@@ -219,6 +231,7 @@ impl Scenario {
             "0.001 to 10000000",
         )?;
         range("rtt_ms", self.rtt_ms, 0.0, 1e6, "0 to 1000000")?;
+        range("timer_ms", self.timer_ms, 0.0, 1e3, "0 to 1000")?;
         range("workers", f64::from(self.workers), 1.0, 1e4, "1 to 10000")?;
         let status = f64::from(self.signals.status);
         range("status", status, 400.0, 599.0, "400 to 599")?;

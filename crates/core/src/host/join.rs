@@ -50,6 +50,7 @@ impl Host {
         self.law.join(&other.law, now, self.limits(config));
         self.latency.join(&other.latency);
         self.last_grant = self.last_grant.max(other.last_grant);
+        self.is_awaited |= other.is_awaited;
         self.knowing = self.knowing.max(other.knowing);
         self.busy_rate = self.busy_rate.min(other.busy_rate);
         self.refused = self.refused.max(other.refused);

@@ -12,7 +12,8 @@
 //! (docs/reference/benchmarks.md), so each comparison that depends on the state costs time.
 
 use super::{
-    AcquireRequest, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, Wait,
+    AcquireRequest, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, WAKE_LATE_S,
+    Wait,
 };
 use crate::Timestamp;
 use crate::config::{Config, Limits};
@@ -116,7 +117,10 @@ impl Host {
             })
         };
         let start = match reserved {
-            Err(wait) => return Decision::Wait(wait),
+            Err(wait) => {
+                self.is_awaited |= wait.reason == Reason::Pace;
+                return Decision::Wait(wait);
+            }
             Ok(start) => start,
         };
         // A grant that fills the cap counts as limited by the cap, unless the cap is 1.
@@ -284,7 +288,9 @@ impl Host {
         // The time of a hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
         self.last_grant = start;
-        start.seconds_after(free_since) * per_s <= PRESSED_INTERVALS
+        let late = if self.is_awaited { WAKE_LATE_S } else { 0.0 };
+        self.is_awaited = false;
+        (start.seconds_after(free_since) - late) * per_s <= PRESSED_INTERVALS
     }
 }
 

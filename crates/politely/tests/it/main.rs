@@ -8,6 +8,7 @@ mod attempts;
 mod engines;
 mod examples;
 mod failures;
+mod fast_host;
 mod http_oddities;
 mod limiter_bound;
 mod limiter_keys;

@@ -3,6 +3,7 @@
 
 mod named;
 mod switches;
+mod timers;
 mod train;
 
 use politely_core::Timestamp;
