@@ -110,8 +110,8 @@ class Clock:
 
 def run(flow: Any, fake: Fake, clock: Clock, on_sleep: Callable[[], None] = lambda: None) -> Any:
     """Runs a flow to its end in virtual time."""
-    from politely.flow import Call, NoReply
-    from politely.shell import reply_of
+    from politely_client.flow import Call, NoReply
+    from politely_client.shell import reply_of
 
     reply = None
     while True:

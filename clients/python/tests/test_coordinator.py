@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fake import RETRY, Fake, granted, refused, told
 
-from politely import (
+from politely_client import (
     AsyncClient,
     Unavailable,
     BadCall,
@@ -64,7 +64,7 @@ def test_who_is_away_and_why_is_said(ask, caplog):
     why = "http://fake:1/api/v1: ConnectError: [Errno 111] Connection refused"
     with pytest.raises(Unavailable, match=re.escape(why)):
         ask(fake, "http://me:hush@fake:1", wait=1.0)
-    (warning,) = [each.getMessage() for each in caplog.records if each.name == "politely"]
+    (warning,) = [each.getMessage() for each in caplog.records if each.name == "politely_client"]
     assert why in warning and "hush" not in warning
     with pytest.raises(Unavailable, match="http://fake/api/v1: ReadTimeout$"):
         ask(Fake(acquire=[httpx.ReadTimeout("")]), wait=0.0)
@@ -103,7 +103,7 @@ def test_a_token_that_cannot_be_sent_stays_secret(serve, caplog):
     ):
         coordinator.acquire(URL)
     assert "hush" not in "".join(traceback.format_exception(said.value))
-    assert "hush" not in "".join(each.getMessage() for each in caplog.records if each.name == "politely")
+    assert "hush" not in "".join(each.getMessage() for each in caplog.records if each.name == "politely_client")
 
 
 def test_a_reported_permit_is_not_given_back():

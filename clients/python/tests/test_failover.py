@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fake import Fake, granted, refused
 
-from politely import AsyncClient, Client, Outcome
+from politely_client import AsyncClient, Client, Outcome
 
 URL = "http://a.example/x"
 

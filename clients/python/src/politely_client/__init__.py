@@ -1,23 +1,23 @@
 """Acquires a permit from a politely coordinator before each request, and reports the outcome.
 
 >>> import httpx
->>> from politely import Client
+>>> from politely_client import Client
 >>> with Client() as client, client.permit(url) as permit:
 ...     next = permit.report(httpx.get(url, timeout=permit.lease_left))
 >>> next.what
 'done'
 
 The coordinator is the ``politely serve`` that ``POLITELY_COORDINATOR`` names. `Client` blocks, and
-`AsyncClient` is awaited. The transports
-of `politely.httpx`, the middleware of `politely.aiohttp`, the adapter of `politely.requests` and
-the add-on of `politely.scrapy` need no further code. Times are in seconds.
+`AsyncClient` is awaited. The transports of `politely_client.httpx`, the middleware of
+`politely_client.aiohttp`, the adapter of `politely_client.requests` and the add-on of
+`politely_client.scrapy` need no further code. Times are in seconds.
 """
 
-from politely.aio import AsyncClient, AsyncPermit
-from politely.attempts import Attempts
-from politely.bodies import ErrorKind, Next, Outcome, Wish
-from politely.coordinator import Client, Permit
-from politely.errors import (
+from politely_client.aio import AsyncClient, AsyncPermit
+from politely_client.attempts import Attempts
+from politely_client.bodies import ErrorKind, Next, Outcome, Wish
+from politely_client.coordinator import Client, Permit
+from politely_client.errors import (
     Unavailable,
     BadCall,
     LeaseLost,
@@ -27,8 +27,8 @@ from politely.errors import (
     TimedOut,
     TooLate,
 )
-from politely.frontier import Frontier, NewPage, Page, PutAnswer, Unit
-from politely.locks import AsyncLock, Lock
+from politely_client.frontier import Frontier, NewPage, Page, PutAnswer, Unit
+from politely_client.locks import AsyncLock, Lock
 
 __all__ = [
     "AsyncClient",

@@ -22,11 +22,11 @@ from types import EllipsisType
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from politely.bodies import Grant, Json, Next, Outcome, Wish, in_ms
-from politely.errors import Unavailable, BadCall, LeaseLost, PolitelyError, Refused, TimedOut
-from politely.state import PermitState
+from politely_client.bodies import Grant, Json, Next, Outcome, Wish, in_ms
+from politely_client.errors import Unavailable, BadCall, LeaseLost, PolitelyError, Refused, TimedOut
+from politely_client.state import PermitState
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 POLL_MAX = 30.0
 """Maximum seconds for which a call is held open.

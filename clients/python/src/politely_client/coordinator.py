@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 
 import httpx
 
-from politely import shell
-from politely.attempts import Attempts
-from politely.bodies import Next, Outcome, Wish
-from politely.errors import BadCall, PolitelyError, TooLate
-from politely.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
-from politely.locks import TTL, Lock, LockWish
-from politely.outcome import error_kind, url_of_failed
-from politely.state import PermitState
+from politely_client import shell
+from politely_client.attempts import Attempts
+from politely_client.bodies import Next, Outcome, Wish
+from politely_client.errors import BadCall, PolitelyError, TooLate
+from politely_client.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
+from politely_client.locks import TTL, Lock, LockWish
+from politely_client.outcome import error_kind, url_of_failed
+from politely_client.state import PermitState
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 T = TypeVar("T")
 

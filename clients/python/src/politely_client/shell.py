@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx
 
-from politely.bodies import Outcome
-from politely.errors import BadCall
-from politely.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
-from politely.outcome import chain_of, of_response
+from politely_client.bodies import Outcome
+from politely_client.errors import BadCall
+from politely_client.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
+from politely_client.outcome import chain_of, of_response
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 DEFAULT_URL = "http://127.0.0.1:7077"
 
