@@ -80,6 +80,19 @@ def test_a_page_that_is_no_answer_is_named(ask):
 
 
 @both
+@pytest.mark.parametrize("url", ["fake", "fake:7077", " fake:7077/ ", "127.0.0.1:7077", "[::1]:7077"])
+def test_a_url_without_a_scheme_is_called_over_http(ask, url):
+    called = []
+
+    def answer(request):
+        called.append(str(request.url))
+        return Fake()(request)
+
+    ask(answer, url)
+    assert called[0] == f"http://{url.strip().rstrip('/')}/api/v1/acquire"
+
+
+@both
 @pytest.mark.parametrize(
     "error",
     [

@@ -84,14 +84,18 @@ class Places:
         return NoReply(why)
 
 
-def _base(url: str) -> str:
+def _base(named: str) -> str:
+    """Returns the URL of the API of the named coordinator. ``http://`` is assumed."""
+    url = named if "://" in named else f"http://{named}"
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"a coordinator's URL begins with http:// or https://: {url!r}")
+        raise ValueError(f"a coordinator's URL begins with http:// or https://: {named!r}")
     try:
-        if not httpx.URL(url).host:
-            raise ValueError(f"a coordinator's URL names a host: {url!r}")
+        host = httpx.URL(url).host
     except httpx.InvalidURL as error:
-        raise ValueError(f"{error}: {url!r}") from error
+        raise ValueError(f"{error}: {named!r}") from error
+    # "http:/a" would be the host "http".
+    if not host or (url != named and host in ("http", "https")):
+        raise ValueError(f"a coordinator's URL is http://HOST:PORT: {named!r}")
     return f"{url.rstrip('/')}/api/v1"
 
 
