@@ -65,8 +65,9 @@ class Fake:
         answer = answers.pop(0) if answers else (200, getattr(self, path)(body))
         if isinstance(answer, Exception):
             raise answer
-        status, said, *headers = answer
-        return httpx.Response(status, json=said, headers=headers[0] if headers else None)
+        status, said, *more = answer
+        headers = {"content-type": "application/problem+json"} if status >= 400 else {}
+        return httpx.Response(status, json=said, headers=headers | (more[0] if more else {}))
 
     def acquire(self, body: dict[str, Any]) -> dict[str, Any]:
         want = body.get("want", "all")

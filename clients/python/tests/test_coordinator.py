@@ -80,6 +80,35 @@ def test_a_page_that_is_no_answer_is_named(ask):
 
 
 @both
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (200, {"json": {"hello": "world"}}),
+        (301, {"headers": {"location": "https://fake/"}}),
+        (404, {"text": "<h1>Not Found</h1>"}),
+        (404, {"json": {"detail": "Not Found"}}),
+        (405, {"text": ""}),
+        (501, {"text": "Unsupported method ('POST')"}),
+    ],
+)
+def test_an_answer_of_another_web_server_names_the_url_and_the_next_step(ask, status, answer):
+    """An error of only "status 404" would look like one of the coordinator."""
+    with pytest.raises(BadCall) as said:
+        ask(lambda _: httpx.Response(status, **answer), "http://me:hush@fake:1")
+    text = str(said.value)
+    assert text.startswith("http://fake:1/api/v1: this is no coordinator")
+    assert f"it answers {status}; start `politely serve`" in text
+    assert "Client(url) or POLITELY_COORDINATOR" in text
+    assert said.value.status == 0
+
+
+@both
+def test_an_unavailable_coordinator_is_named_with_its_status(ask):
+    with pytest.raises(Unavailable, match="http://fake/api/v1: status 503$"):
+        ask(Fake(acquire=[(503, {})]), wait=0.0)
+
+
+@both
 @pytest.mark.parametrize("url", ["fake", "fake:7077", " fake:7077/ ", "127.0.0.1:7077", "[::1]:7077"])
 def test_a_url_without_a_scheme_is_called_over_http(ask, url):
     called = []

@@ -154,20 +154,28 @@ def request_of(call: Call, base: str) -> dict[str, Any]:
     return request
 
 
+PROBLEM = "application/problem+json"
+"""The type of every error of a coordinator."""
+
+
 def reply_of(response: httpx.Response, base: str) -> Reply | NoReply:
     """Returns the reply, or `NoReply` for an invalid answer such as half a page of a proxy."""
+    kind = response.headers.get("content-type", "")
     try:
-        if response.headers.get("content-type") == NDJSON:
+        if kind == NDJSON:
             body = [json.loads(line) for line in response.text.splitlines()]
         else:
             body = response.json()
     except ValueError:
         if response.is_success:
-            return NoReply(f"{_shown(base)}: status {response.status_code} without JSON")
+            status = f"status {response.status_code} without JSON"
+            return NoReply(f"{_shown(base)}: {status}; is it a coordinator?")
         body = None
     seconds = response.headers.get("retry-after", "")
     retry_after = float(seconds) if seconds.isascii() and seconds.isdigit() else None
-    return Reply(response.status_code, body, retry_after)
+    return Reply(
+        response.status_code, body, retry_after, _shown(base), is_problem=kind.startswith(PROBLEM)
+    )
 
 
 def outcome_of(
