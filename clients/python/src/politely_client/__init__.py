@@ -13,6 +13,8 @@ The coordinator is the ``politely serve`` that ``POLITELY_COORDINATOR`` names. `
 `politely_client.scrapy` need no further code. Times are in seconds.
 """
 
+from importlib import metadata
+
 from politely_client.aio import AsyncClient, AsyncPermit
 from politely_client.attempts import Attempts
 from politely_client.bodies import ErrorKind, Next, Outcome, Wish
@@ -29,6 +31,11 @@ from politely_client.errors import (
 )
 from politely_client.frontier import Frontier, NewPage, Page, PutAnswer, Unit
 from politely_client.locks import AsyncLock, Lock
+
+try:
+    __version__ = metadata.version("politely-client")
+except metadata.PackageNotFoundError:  # the sources are used without an installation
+    __version__ = "0+unknown"
 
 __all__ = [
     "AsyncClient",
@@ -55,4 +62,5 @@ __all__ = [
     "TooLate",
     "Unit",
     "Wish",
+    "__version__",
 ]

@@ -37,7 +37,20 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """An asyncio client of `politely serve`. Parameters as of `politely_client.Client`."""
+    """Acquires a permit from `politely serve` before each request, and reports the outcome.
+
+    >>> import asyncio, httpx
+    >>> from politely_client import AsyncClient
+    >>> async def main():
+    ...     async with AsyncClient() as client, httpx.AsyncClient() as http:
+    ...         async with client.permit(url) as permit:  # waits until the request may leave
+    ...             return await permit.report(await http.get(url, timeout=permit.lease_left))
+    >>> asyncio.run(main()).what  # or "retry" after some seconds, or "give_up"
+    'done'
+
+    The parameters ``url``, ``client``, ``token`` and ``transport`` are those of
+    `politely_client.Client`, and so are the calls, which are awaited.
+    """
 
     def __init__(
         self,
