@@ -129,8 +129,8 @@ def account(seconds):
 def tokens_worker(number, coordinator, provider, ends, results):
     import httpx
 
-    from politely import Client, usage
-    from politely.httpx import PoliteTransport
+    from politely_client import Client, usage
+    from politely_client.httpx import PoliteTransport
 
     rng = random.Random(number)
 

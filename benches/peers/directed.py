@@ -7,4 +7,4 @@ import os
 
 from crawl import crawl
 
-crawl(ADDONS={"politely.scrapy.Politely": 500}, POLITELY_COORDINATOR=os.environ["POLITELY_COORDINATOR"])
+crawl(ADDONS={"politely_client.scrapy.Politely": 500}, POLITELY_COORDINATOR=os.environ["POLITELY_COORDINATOR"])

@@ -7,7 +7,7 @@ import sys
 
 import requests
 
-from politely import Client
+from politely_client import Client
 
 
 def fetch(coordinator: Client, url: str) -> requests.Response | None:

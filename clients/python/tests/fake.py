@@ -65,8 +65,9 @@ class Fake:
         answer = answers.pop(0) if answers else (200, getattr(self, path)(body))
         if isinstance(answer, Exception):
             raise answer
-        status, said, *headers = answer
-        return httpx.Response(status, json=said, headers=headers[0] if headers else None)
+        status, said, *more = answer
+        headers = {"content-type": "application/problem+json"} if status >= 400 else {}
+        return httpx.Response(status, json=said, headers=headers | (more[0] if more else {}))
 
     def acquire(self, body: dict[str, Any]) -> dict[str, Any]:
         want = body.get("want", "all")
@@ -110,8 +111,8 @@ class Clock:
 
 def run(flow: Any, fake: Fake, clock: Clock, on_sleep: Callable[[], None] = lambda: None) -> Any:
     """Runs a flow to its end in virtual time."""
-    from politely.flow import Call, NoReply
-    from politely.shell import reply_of
+    from politely_client.flow import Call, NoReply
+    from politely_client.shell import reply_of
 
     reply = None
     while True:

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 from fake import RETRY, Fake, told
 
-from politely import AsyncClient
-from politely.aiohttp import PoliteMiddleware
+from politely_client import AsyncClient
+from politely_client.aiohttp import PoliteMiddleware
 
 GIVE_UP = {"give_up": {"reason": "status 403"}}
 

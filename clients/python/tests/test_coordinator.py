@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fake import RETRY, Fake, granted, refused, told
 
-from politely import (
+from politely_client import (
     AsyncClient,
     Unavailable,
     BadCall,
@@ -64,7 +64,7 @@ def test_who_is_away_and_why_is_said(ask, caplog):
     why = "http://fake:1/api/v1: ConnectError: [Errno 111] Connection refused"
     with pytest.raises(Unavailable, match=re.escape(why)):
         ask(fake, "http://me:hush@fake:1", wait=1.0)
-    (warning,) = [each.getMessage() for each in caplog.records if each.name == "politely"]
+    (warning,) = [each.getMessage() for each in caplog.records if each.name == "politely_client"]
     assert why in warning and "hush" not in warning
     with pytest.raises(Unavailable, match="http://fake/api/v1: ReadTimeout$"):
         ask(Fake(acquire=[httpx.ReadTimeout("")]), wait=0.0)
@@ -77,6 +77,48 @@ def test_a_page_that_is_no_answer_is_named(ask):
 
     with pytest.raises(Unavailable, match="http://fake/api/v1: status 200 without JSON"):
         ask(somebody_else, wait=0.0)
+
+
+@both
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (200, {"json": {"hello": "world"}}),
+        (301, {"headers": {"location": "https://fake/"}}),
+        (404, {"text": "<h1>Not Found</h1>"}),
+        (404, {"json": {"detail": "Not Found"}}),
+        (405, {"text": ""}),
+        (501, {"text": "Unsupported method ('POST')"}),
+    ],
+)
+def test_an_answer_of_another_web_server_names_the_url_and_the_next_step(ask, status, answer):
+    """An error of only "status 404" would look like one of the coordinator."""
+    with pytest.raises(BadCall) as said:
+        ask(lambda _: httpx.Response(status, **answer), "http://me:hush@fake:1")
+    text = str(said.value)
+    assert text.startswith("http://fake:1/api/v1: this is no coordinator")
+    assert f"it answers {status}; start `politely serve`" in text
+    assert "Client(url) or POLITELY_COORDINATOR" in text
+    assert said.value.status == 0
+
+
+@both
+def test_an_unavailable_coordinator_is_named_with_its_status(ask):
+    with pytest.raises(Unavailable, match="http://fake/api/v1: status 503$"):
+        ask(Fake(acquire=[(503, {})]), wait=0.0)
+
+
+@both
+@pytest.mark.parametrize("url", ["fake", "fake:7077", " fake:7077/ ", "127.0.0.1:7077", "[::1]:7077"])
+def test_a_url_without_a_scheme_is_called_over_http(ask, url):
+    called = []
+
+    def answer(request):
+        called.append(str(request.url))
+        return Fake()(request)
+
+    ask(answer, url)
+    assert called[0] == f"http://{url.strip().rstrip('/')}/api/v1/acquire"
 
 
 @both
@@ -103,7 +145,7 @@ def test_a_token_that_cannot_be_sent_stays_secret(serve, caplog):
     ):
         coordinator.acquire(URL)
     assert "hush" not in "".join(traceback.format_exception(said.value))
-    assert "hush" not in "".join(each.getMessage() for each in caplog.records if each.name == "politely")
+    assert "hush" not in "".join(each.getMessage() for each in caplog.records if each.name == "politely_client")
 
 
 def test_a_reported_permit_is_not_given_back():

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from politely import (
+from politely_client import (
     Unavailable,
     BadCall,
     LeaseLost,

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fake import Fake, granted, refused
 
-from politely import AsyncClient, Client, Outcome
+from politely_client import AsyncClient, Client, Outcome
 
 URL = "http://a.example/x"
 
@@ -69,7 +69,17 @@ def test_one_alone_is_asked_again():
     assert fleet.asked == ["a"] * 3
 
 
-@pytest.mark.parametrize("urls", ["http://a,", "http://a,b", [], ["http://a", "ftp://b"], "http://", "http://[::1"])
-def test_what_cannot_be_asked_is_an_error(urls):
+INVALID = ["http://", "http://[::1", "http:/a", "https:a", "http//a", "//a:1", "a:port"]
+
+
+@pytest.mark.parametrize("urls", ["", "http://a,", [], ["http://a", "ftp://b"], *INVALID])
+def test_an_invalid_url_of_a_coordinator_is_an_error(urls):
     with pytest.raises(ValueError):
         Client(urls)
+
+
+def test_several_urls_may_lack_the_scheme():
+    fleet = Fleet(a=Fake(acquire=[httpx.ConnectError("gone")]), b=Fake())
+    with Client("a:7077,b:7077", transport=httpx.MockTransport(fleet)) as coordinator:
+        coordinator.acquire(URL)
+    assert fleet.asked == ["a", "b"]

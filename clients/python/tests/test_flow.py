@@ -6,10 +6,10 @@ import httpx
 import pytest
 from fake import RETRY, Clock, Fake, granted, refused, run, told, wait
 
-from politely import Unavailable, BadCall, Outcome, Refused, TimedOut, Wish
-from politely.bodies import Grant
-from politely.flow import Talk
-from politely.state import PermitState
+from politely_client import Unavailable, BadCall, Outcome, Refused, TimedOut, Wish
+from politely_client.bodies import Grant
+from politely_client.flow import Talk
+from politely_client.state import PermitState
 
 AWAY = httpx.ConnectError("nobody listens")
 
@@ -98,7 +98,7 @@ def test_a_coordinator_that_is_away_is_asked_again_under_the_same_id():
 
 
 def test_an_outage_is_logged_again_at_a_bounded_rate(caplog):
-    caplog.set_level("INFO", "politely")
+    caplog.set_level("INFO", "politely_client")
     case = Case(chance=1.0, acquire=[AWAY] * 99)
     case.acquire()
     messages = [record.getMessage() for record in caplog.records]

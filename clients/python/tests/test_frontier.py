@@ -7,13 +7,13 @@ import httpx
 import pytest
 from test_scrapy import ADDON, crawl, pages, stats
 
-from politely import AsyncClient, BadCall, Frontier, NewPage
+from politely_client import AsyncClient, BadCall, Frontier, NewPage
 
 FAST = ("--law", "fixed", "--rate", "1000", "--burst", "100", "--in-flight", "100")
 BUCKET = {"limit": {"kind": "token_bucket", "rate": 8, "burst": 4}}
 SLOTS = {"limit": {"kind": "concurrency_reject", "slots": 4}, "service": {"mean_ms": 20, "cv": 0.3}}
 OPEN = {"limit": {"kind": "none"}}
-SHARED = {**ADDON, "SCHEDULER": "politely.scrapy.FrontierScheduler", "POLITELY_CRAWL": "news"}
+SHARED = {**ADDON, "SCHEDULER": "politely_client.scrapy.FrontierScheduler", "POLITELY_CRAWL": "news"}
 
 
 @pytest.fixture

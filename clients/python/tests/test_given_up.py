@@ -11,9 +11,9 @@ import httpx
 import pytest
 import requests
 
-from politely import AsyncClient, Client
-from politely.httpx import AsyncPoliteTransport, PoliteTransport
-from politely.requests import PoliteAdapter
+from politely_client import AsyncClient, Client
+from politely_client.httpx import AsyncPoliteTransport, PoliteTransport
+from politely_client.requests import PoliteAdapter
 
 LOCK = ("--profile", "api", "--law", "fixed", "--rate", "1000", "--burst", "1000", "--in-flight", "1")
 

@@ -7,7 +7,7 @@ import threading
 import httpx
 import pytest
 
-from politely import AsyncClient, Client, LockLost, TimedOut
+from politely_client import AsyncClient, Client, LockLost, TimedOut
 
 
 def waiting(url: str, key: str) -> int:

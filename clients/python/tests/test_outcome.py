@@ -9,7 +9,7 @@ import requests
 import urllib3
 from scrapy import exceptions as scrapy
 
-from politely.outcome import error_kind, headers_that_matter, of_response
+from politely_client.outcome import error_kind, headers_that_matter, of_response
 
 
 def test_only_headers_that_matter_leave():

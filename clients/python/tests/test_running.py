@@ -12,9 +12,9 @@ import httpx
 import pytest
 import requests
 
-from politely import AsyncClient, BadCall, Client, Outcome, TimedOut
-from politely.httpx import AsyncPoliteTransport
-from politely.requests import PoliteAdapter
+from politely_client import AsyncClient, BadCall, Client, Outcome, TimedOut
+from politely_client.httpx import AsyncPoliteTransport
+from politely_client.requests import PoliteAdapter
 
 SOURCES = str(Path(__file__).parents[1] / "src")
 SLOW = {"limit": {"kind": "token_bucket", "rate": 5, "burst": 2}, "signals": {"retry_after": "seconds"}}
@@ -259,7 +259,7 @@ def test_the_example_runs(serve, town):
 
 FORKS = """
 import os, sys
-from politely import Client
+from politely_client import Client
 with Client(sys.argv[1]) as coordinator:
     coordinator.acquire(key="a.example").report(status=200)
     for _ in range(4):

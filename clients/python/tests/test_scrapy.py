@@ -17,12 +17,12 @@ import httpx
 import pytest
 from scrapy.utils.test import get_crawler
 
-from politely.bodies import Grant, Wish
-from politely.scrapy.desk import Desk
+from politely_client.bodies import Grant, Wish
+from politely_client.scrapy.desk import Desk
 
 HERE = Path(__file__).parent
-ADDON = {"ADDONS": {"politely.scrapy.Politely": 500}}
-MIDDLEWARE = {"DOWNLOADER_MIDDLEWARES": {"politely.scrapy.PolitelyMiddleware": 950}}
+ADDON = {"ADDONS": {"politely_client.scrapy.Politely": 500}}
+MIDDLEWARE = {"DOWNLOADER_MIDDLEWARES": {"politely_client.scrapy.PolitelyMiddleware": 950}}
 BUCKET = {"limit": {"kind": "token_bucket", "rate": 4, "burst": 2}}
 OPEN = {"limit": {"kind": "none"}}
 

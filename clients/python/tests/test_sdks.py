@@ -11,8 +11,8 @@ import openai
 import pytest
 from conftest import Running
 
-from politely import Client, usage
-from politely.httpx2 import PoliteTransport
+from politely_client import Client, usage
+from politely_client.httpx2 import PoliteTransport
 
 QUESTION = [{"role": "user", "content": "How long is a piece of string?"}]
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from politely import AsyncClient, BadCall, Client
+from politely_client import AsyncClient, BadCall, Client
 
 CAUSE = "CERTIFICATE_VERIFY_FAILED"
 KEY = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"

@@ -15,10 +15,10 @@ import requests
 import urllib3
 from fake import RETRY, Fake, granted, told
 
-from politely import AsyncClient, Client, TimedOut
-from politely.httpx import AsyncPoliteTransport, PoliteTransport
-from politely.requests import PoliteAdapter
-from politely.targets import TARGETS_MAX, Targets, partial
+from politely_client import AsyncClient, Client, TimedOut
+from politely_client.httpx import AsyncPoliteTransport, PoliteTransport
+from politely_client.requests import PoliteAdapter
+from politely_client.targets import TARGETS_MAX, Targets, partial
 
 URL = "http://a.example/x"
 GIVE_UP = {"give_up": {"reason": "status 403"}}
@@ -198,7 +198,7 @@ def test_a_redirects_wait_delays_its_target(client, monkeypatch):
     host = Host(moved, httpx.Response(200, text="new"), httpx.Response(200))
     coordinator = httpx.MockTransport(fake)
     if client == "httpx":
-        monkeypatch.setattr("politely.httpx.time.sleep", slept.append)
+        monkeypatch.setattr("politely_client.httpx.time.sleep", slept.append)
         polite = PoliteTransport(Client("http://fake", transport=coordinator), httpx.MockTransport(host))
         with httpx.Client(transport=polite, follow_redirects=True) as http:
             assert http.get(URL).text == "new"
@@ -215,7 +215,7 @@ def test_a_redirects_wait_delays_its_target(client, monkeypatch):
                 assert (await http.get(URL)).text == "new"
                 await http.get("http://a.example/other")
 
-        monkeypatch.setattr("politely.httpx.asyncio.sleep", sleep)
+        monkeypatch.setattr("politely_client.httpx.asyncio.sleep", sleep)
         asyncio.run(main())
     assert [round(pause) for pause in slept if pause > 1] == [7]
 
@@ -375,7 +375,7 @@ def test_requests_takes_time_outs_of_urllib3(server):
 @pytest.mark.parametrize("stream", [False, True])
 def test_requests_delays_the_target_of_a_redirect(server, stream, monkeypatch):
     slept, sleep = [], time.sleep
-    monkeypatch.setattr("politely.requests.time.sleep", lambda s: slept.append(s) if s > 1 else sleep(s))
+    monkeypatch.setattr("politely_client.requests.time.sleep", lambda s: slept.append(s) if s > 1 else sleep(s))
     fake = Fake(report=[(200, {"items": [told("p1", target_after_ms=7_000)]})])
     server.headers = {"Location": "/new"}
     session, url = polite_session(fake, [302, 200], server)

@@ -7,9 +7,9 @@ import pytest
 import requests
 from fake import Fake
 
-from politely import Client, usage
-from politely.httpx import PoliteTransport
-from politely.requests import PoliteAdapter
+from politely_client import Client, usage
+from politely_client.httpx import PoliteTransport
+from politely_client.requests import PoliteAdapter
 from test_transports import URL, both, client, fetch_async
 
 OPENAI = {"usage": {"prompt_tokens": 40, "completion_tokens": 300, "total_tokens": 340}}
@@ -81,8 +81,8 @@ def test_httpx_estimates_and_settles(fetch):
     if fetch is fetch_async:
         import asyncio
 
-        from politely import AsyncClient
-        from politely.httpx import AsyncPoliteTransport
+        from politely_client import AsyncClient
+        from politely_client.httpx import AsyncPoliteTransport
 
         async def main():
             mock = httpx.MockTransport(fake)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from politely import Client, PolitelyError, Refused, TimedOut, TooLate, Wish
+from politely_client import Client, PolitelyError, Refused, TimedOut, TooLate, Wish
 
 ORDERS = json.loads(Path(sys.argv[1]).read_text())
 NOTES = os.open(ORDERS["notes"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -2,7 +2,7 @@
 
 The results name units, as `Permit.settle` and ``used`` take them:
 
->>> from politely import usage
+>>> from politely_client import usage
 >>> usage.openai({"usage": {"prompt_tokens": 40, "completion_tokens": 300, "total_tokens": 340}})
 {'tokens': 340, 'input_tokens': 40, 'output_tokens': 300}
 >>> usage.anthropic({"usage": {"input_tokens": 40, "output_tokens": 300}})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
-from politely.scrapy.middleware import PolitelyMiddleware
-from politely.scrapy.queue import PermitFirstQueue
-from politely.scrapy.robots import TellingRobotParser
-from politely.scrapy.scheduler import FrontierScheduler
+from politely_client.scrapy.middleware import PolitelyMiddleware
+from politely_client.scrapy.queue import PermitFirstQueue
+from politely_client.scrapy.robots import TellingRobotParser
+from politely_client.scrapy.scheduler import FrontierScheduler
 
 
 class Politely:

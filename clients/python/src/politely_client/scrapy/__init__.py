@@ -1,6 +1,6 @@
 """Directs Scrapy by a coordinator: every request has a permit, and a refused request is retried.
 
->>> ADDONS = {"politely.scrapy.Politely": 500}
+>>> ADDONS = {"politely_client.scrapy.Politely": 500}
 >>> POLITELY_COORDINATOR = "http://127.0.0.1:7077"
 
 Nothing else is needed. The settings:
@@ -21,7 +21,7 @@ A request's ``meta["politely_key"]`` names its key if the URL must not decide.
 **Several processes, one crawl.** With a coordinator that has a frontier (``politely serve
 --frontier DIR``), processes share the queue of the crawl. Each page is visited once:
 
->>> SCHEDULER = "politely.scrapy.FrontierScheduler"
+>>> SCHEDULER = "politely_client.scrapy.FrontierScheduler"
 >>> POLITELY_CRAWL = "news"
 
 POLITELY_UNIT_PAGES (default 10) is the most pages of a host that a process takes at once.
@@ -39,9 +39,9 @@ waits in the downloader, and CONCURRENT_REQUESTS must be well above the number o
 of all hosts together.
 """
 
-from politely.scrapy.addon import Politely
-from politely.scrapy.middleware import PolitelyMiddleware
-from politely.scrapy.queue import PermitFirstQueue
-from politely.scrapy.scheduler import FrontierScheduler
+from politely_client.scrapy.addon import Politely
+from politely_client.scrapy.middleware import PolitelyMiddleware
+from politely_client.scrapy.queue import PermitFirstQueue
+from politely_client.scrapy.scheduler import FrontierScheduler
 
 __all__ = ["FrontierScheduler", "PermitFirstQueue", "Politely", "PolitelyMiddleware"]

@@ -1,8 +1,8 @@
 """Transports for httpx that pace, report and retry every request of a client without further code.
 
 >>> import httpx
->>> from politely import Client
->>> from politely.httpx import PoliteTransport
+>>> from politely_client import Client
+>>> from politely_client.httpx import PoliteTransport
 >>> with Client() as client, httpx.Client(transport=PoliteTransport(client)) as http:
 ...     http.get(url).status_code
 200
@@ -33,17 +33,17 @@ from weakref import finalize
 
 import httpx
 
-from politely.aio import AsyncClient, AsyncPermit
-from politely.attempts import Attempts
-from politely.bodies import Next, Outcome
-from politely.coordinator import Client, Permit
-from politely.errors import LeaseLost, PolitelyError
-from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
-from politely.routes import AsyncRoutes, Routes, guard
-from politely.targets import Targets, partial
-from politely.units import BODY_USED_MAX, Used, asked_for
+from politely_client.aio import AsyncClient, AsyncPermit
+from politely_client.attempts import Attempts
+from politely_client.bodies import Next, Outcome
+from politely_client.coordinator import Client, Permit
+from politely_client.errors import LeaseLost, PolitelyError
+from politely_client.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
+from politely_client.routes import AsyncRoutes, Routes, guard
+from politely_client.targets import Targets, partial
+from politely_client.units import BODY_USED_MAX, Used, asked_for
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 
 class PoliteTransport(httpx.BaseTransport):
@@ -51,7 +51,7 @@ class PoliteTransport(httpx.BaseTransport):
 
     ``cost`` may be a callable that estimates the cost of an ``httpx.Request``. ``used`` is a
     callable that reads the amounts that a request used from the bytes of its body, such as
-    `politely.usage.openai`.
+    `politely_client.usage.openai`.
 
     The default is httpx's own transport, with the proxies of the environment (HTTP_PROXY,
     HTTPS_PROXY, ALL_PROXY, NO_PROXY). Further arguments of

@@ -13,19 +13,19 @@ from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from politely.aio import AsyncPermit
-from politely.attempts import Attempts
-from politely.bodies import Next
-from politely.errors import BadCall, PolitelyError, Refused
-from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
-from politely.scrapy.desk import KEY, Desk
-from politely.scrapy.queue import NOT_BEFORE
-from politely.targets import partial
+from politely_client.aio import AsyncPermit
+from politely_client.attempts import Attempts
+from politely_client.bodies import Next
+from politely_client.errors import BadCall, PolitelyError, Refused
+from politely_client.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
+from politely_client.scrapy.desk import KEY, Desk
+from politely_client.scrapy.queue import NOT_BEFORE
+from politely_client.targets import partial
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 ATTEMPTS = "politely_attempts"
 """Field of a request's meta: how often it was sent before, and how many of these attempts were

@@ -1,8 +1,8 @@
 """An adapter for requests that paces, reports and retries every request without further code.
 
 >>> import requests
->>> from politely import Client
->>> from politely.requests import PoliteAdapter
+>>> from politely_client import Client
+>>> from politely_client.requests import PoliteAdapter
 >>> with Client() as client, requests.Session() as session:
 ...     session.mount("http://", PoliteAdapter(client))
 ...     session.mount("https://", PoliteAdapter(client))
@@ -29,14 +29,14 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util import Timeout
 
-from politely.attempts import Attempts
-from politely.bodies import Next
-from politely.coordinator import Client, Permit
-from politely.errors import PolitelyError
-from politely.targets import Targets, partial
-from politely.units import BODY_USED_MAX, Used, asked_for
+from politely_client.attempts import Attempts
+from politely_client.bodies import Next
+from politely_client.coordinator import Client, Permit
+from politely_client.errors import PolitelyError
+from politely_client.targets import Targets, partial
+from politely_client.units import BODY_USED_MAX, Used, asked_for
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 Seconds: TypeAlias = "None | float | tuple[float, float] | tuple[float, None] | Timeout"
 
@@ -47,7 +47,7 @@ class PoliteAdapter(HTTPAdapter):
 
     ``cost`` may be a callable that estimates the cost of a ``requests.PreparedRequest``. ``used``
     is a callable that reads the amounts that a request used from the bytes of its body, such as
-    `politely.usage.openai`. A body of ``stream=True`` counts as estimated.
+    `politely_client.usage.openai`. A body of ``stream=True`` counts as estimated.
     """
 
     def __init__(

@@ -1,13 +1,14 @@
 """Transports for httpx2, on which the SDKs of OpenAI and Anthropic build.
 
 >>> import httpx2
->>> from politely import Client
->>> from politely.httpx2 import PoliteTransport
+>>> from politely_client import Client
+>>> from politely_client.httpx2 import PoliteTransport
 >>> with Client() as client, httpx2.Client(transport=PoliteTransport(client)) as http:
 ...     http.get(url).status_code
 200
 
-They do what those of `politely.httpx` do, and take the same arguments. httpx2 sends the requests.
+They do what those of `politely_client.httpx` do, and take the same arguments. httpx2 sends the
+requests.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from typing import Any
 import httpx
 import httpx2
 
-from politely import httpx as polite
-from politely.aio import AsyncClient
-from politely.coordinator import Client
+from politely_client import httpx as polite
+from politely_client.aio import AsyncClient
+from politely_client.coordinator import Client
 
 __all__ = ["AsyncPoliteTransport", "PoliteTransport"]
 
 
 class PoliteTransport(httpx2.BaseTransport):
-    """As `politely.httpx.PoliteTransport`, for `httpx2.Client`."""
+    """As `politely_client.httpx.PoliteTransport`, for `httpx2.Client`."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class PoliteTransport(httpx2.BaseTransport):
 
 
 class AsyncPoliteTransport(httpx2.AsyncBaseTransport):
-    """As `politely.httpx.AsyncPoliteTransport`, for `httpx2.AsyncClient`."""
+    """As `politely_client.httpx.AsyncPoliteTransport`, for `httpx2.AsyncClient`."""
 
     def __init__(
         self,

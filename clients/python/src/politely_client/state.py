@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from politely.bodies import Grant
+from politely_client.bodies import Grant
 
 
 class PermitState:

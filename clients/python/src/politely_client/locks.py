@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from politely.bodies import Json, fresh_id, in_ms
-from politely.errors import BadCall, LockLost, PolitelyError, TimedOut
-from politely.flow import PAUSE_MIN, POLL_MAX, UNDO_TAKES_MAX, Abandoned, Flow, Talk
+from politely_client.bodies import Json, fresh_id, in_ms
+from politely_client.errors import BadCall, LockLost, PolitelyError, TimedOut
+from politely_client.flow import PAUSE_MIN, POLL_MAX, UNDO_TAKES_MAX, Abandoned, Flow, Talk
 
 if TYPE_CHECKING:
-    from politely.aio import AsyncClient
-    from politely.coordinator import Client
+    from politely_client.aio import AsyncClient
+    from politely_client.coordinator import Client
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 TTL = 30.0
 """Default seconds after which the lock of a process that died ends."""

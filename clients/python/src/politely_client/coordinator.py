@@ -13,33 +13,46 @@ from typing import Any, TypeVar
 
 import httpx
 
-from politely import shell
-from politely.attempts import Attempts
-from politely.bodies import Next, Outcome, Wish
-from politely.errors import BadCall, PolitelyError, TooLate
-from politely.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
-from politely.locks import TTL, Lock, LockWish
-from politely.outcome import error_kind, url_of_failed
-from politely.state import PermitState
+from politely_client import shell
+from politely_client.attempts import Attempts
+from politely_client.bodies import Next, Outcome, Wish
+from politely_client.errors import BadCall, PolitelyError, TooLate
+from politely_client.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
+from politely_client.locks import TTL, Lock, LockWish
+from politely_client.outcome import error_kind, url_of_failed
+from politely_client.state import PermitState
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 T = TypeVar("T")
 
 
 class Client:
-    """A client of `politely serve`: acquires a permit before each request and reports its outcome.
+    """Acquires a permit from `politely serve` before each request, and reports the outcome.
 
-    It may be shared between threads, and with forked processes.
+    >>> import httpx
+    >>> from politely_client import Client
+    >>> with Client() as client:  # the coordinator of POLITELY_COORDINATOR, or of this machine
+    ...     with client.permit(url) as permit:  # waits until the request may leave
+    ...         next = permit.report(httpx.get(url, timeout=permit.lease_left))
+    >>> next.what  # or "retry" after some seconds, or "give_up"
+    'done'
 
-    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). It defaults to
-    ``POLITELY_COORDINATOR`` in the environment, or to ``http://127.0.0.1:7077``. Several coordinators that share
-    their keys are a list, or are separated by commas. The first is called. If it does not answer or
-    is closing, the next one is called. ``client`` is the worker's name at the coordinator (default:
-    host and process id). ``token`` defaults to ``POLITELY_TOKEN`` in the environment. ``transport``
-    is for tests.
+    `attempts` repeats a request for as long as the coordinator says so. Every call blocks, and
+    `AsyncClient` has the same calls for asyncio. A client may be shared between threads, and with
+    forked processes.
 
-    If ``wait`` is ``None``, a call waits without limit, also while the coordinator is unavailable.
+    - ``url``: the coordinator, such as ``http://127.0.0.1:7077``. Without a scheme, ``http://`` is
+      assumed. The default is ``POLITELY_COORDINATOR`` in the environment, or
+      ``http://127.0.0.1:7077``. Several coordinators that share their keys are a list, or are
+      separated by commas: if one does not answer or is closing, the next one is called.
+    - ``client``: the worker's name at the coordinator. The default is the host and the process id.
+    - ``token``: the coordinator's token. The default is ``POLITELY_TOKEN`` in the environment.
+    - ``transport``: sends the calls to the coordinator; for tests.
+
+    Raises `ValueError` if a URL is invalid. Nothing is sent before the first call. In the calls,
+    ``wait`` is the longest time in seconds to wait for a permit. ``None`` means no limit, also
+    while the coordinator is unavailable.
     """
 
     def __init__(

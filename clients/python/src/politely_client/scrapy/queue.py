@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
 
-from politely.scrapy.desk import Desk, group_of
+from politely_client.scrapy.desk import Desk, group_of
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler

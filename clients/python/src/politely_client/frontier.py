@@ -21,14 +21,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from politely import shell
-from politely.aio import AsyncClient
-from politely.bodies import Grant, Json, Outcome, Wish, in_ms
-from politely.errors import PolitelyError
-from politely.flow import POLL_MAX
-from politely.state import PermitState
+from politely_client import shell
+from politely_client.aio import AsyncClient
+from politely_client.bodies import Grant, Json, Outcome, Wish, in_ms
+from politely_client.errors import PolitelyError
+from politely_client.flow import POLL_MAX
+from politely_client.state import PermitState
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 PUT_MAX = 5_000
 """The most pages in one call of `Frontier.put`."""

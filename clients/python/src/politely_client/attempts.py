@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from politely.bodies import Next
+from politely_client.bodies import Next
 
 
 class Attempts:

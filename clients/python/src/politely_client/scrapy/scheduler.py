@@ -14,18 +14,18 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.request import request_from_dict
 
-from politely.aio import AsyncPermit
-from politely.bodies import Json
-from politely.errors import BadCall, PolitelyError
-from politely.frontier import UNKNOWN_CRAWL, Frontier, NewPage, Page, Unit
-from politely.scrapy.desk import Desk
-from politely.scrapy.middleware import ATTEMPTS, NOT_SENT
+from politely_client.aio import AsyncPermit
+from politely_client.bodies import Json
+from politely_client.errors import BadCall, PolitelyError
+from politely_client.frontier import UNKNOWN_CRAWL, Frontier, NewPage, Page, Unit
+from politely_client.scrapy.desk import Desk
+from politely_client.scrapy.middleware import ATTEMPTS, NOT_SENT
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 PAGE = "politely_page"
 """Field of a request's meta: the token of its unit and the URL of its page. Retries and redirects
@@ -43,7 +43,7 @@ UNITS_MAX = 16
 
 
 class FrontierScheduler(Scheduler):
-    """The scheduler for SCHEDULER. It needs the add-on `politely.scrapy.Politely`.
+    """The scheduler for SCHEDULER. It needs the add-on `politely_client.scrapy.Politely`.
 
     Each new GET request becomes a page of the crawl, and each URL is visited once, also if several
     processes yield it or ``dont_filter`` is set. A request with a body, and a retry or a redirect,

@@ -1,4 +1,4 @@
-"""The coordinator client for asyncio: the API of `politely.coordinator`, awaited."""
+"""The coordinator client for asyncio: the API of `politely_client.coordinator`, awaited."""
 
 from __future__ import annotations
 
@@ -13,22 +13,44 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from politely import shell
-from politely.attempts import Attempts
-from politely.bodies import Grant, Json, Next, Outcome, Wish
-from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
-from politely.flow import UNDO_TAKES_MAX, Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
-from politely.locks import TTL, AsyncLock, LockWish
-from politely.outcome import error_kind, url_of_failed
-from politely.state import PermitState
+from politely_client import shell
+from politely_client.attempts import Attempts
+from politely_client.bodies import Grant, Json, Next, Outcome, Wish
+from politely_client.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
+from politely_client.flow import (
+    UNDO_TAKES_MAX,
+    Abandoned,
+    Call,
+    Flow,
+    Limits,
+    NoReply,
+    Reply,
+    Sleep,
+)
+from politely_client.locks import TTL, AsyncLock, LockWish
+from politely_client.outcome import error_kind, url_of_failed
+from politely_client.state import PermitState
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 T = TypeVar("T")
 
 
 class AsyncClient:
-    """An asyncio client of `politely serve`. Parameters as of `politely.Client`."""
+    """Acquires a permit from `politely serve` before each request, and reports the outcome.
+
+    >>> import asyncio, httpx
+    >>> from politely_client import AsyncClient
+    >>> async def main():
+    ...     async with AsyncClient() as client, httpx.AsyncClient() as http:
+    ...         async with client.permit(url) as permit:  # waits until the request may leave
+    ...             return await permit.report(await http.get(url, timeout=permit.lease_left))
+    >>> asyncio.run(main()).what  # or "retry" after some seconds, or "give_up"
+    'done'
+
+    The parameters ``url``, ``client``, ``token`` and ``transport`` are those of
+    `politely_client.Client`, and so are the calls, which are awaited.
+    """
 
     def __init__(
         self,
@@ -108,7 +130,7 @@ class AsyncClient:
     async def acquire_any(
         self, targets: Iterable[str | Wish], n: int = 1, *, wait: float | None = None
     ) -> list[AsyncPermit]:
-        """As `politely.Client.acquire_any`."""
+        """As `politely_client.Client.acquire_any`."""
         wishes = [Wish.of(target) for target in targets]
         states = await self._run(self._talk.acquire_any(wishes, n, wait))
         return [AsyncPermit(self, state) for state in states]
@@ -126,7 +148,7 @@ class AsyncClient:
     async def attempts(
         self, url: str, *, method: str = "GET", **asked: Any
     ) -> AsyncIterator[AsyncPermit]:
-        """As `politely.Client.attempts`."""
+        """As `politely_client.Client.attempts`."""
         attempts = Attempts(method)
         while True:
             permit = await self.acquire(
@@ -151,7 +173,7 @@ class AsyncClient:
         *,
         wait: float | None = None,
     ) -> tuple[list[Next], list[AsyncPermit]]:
-        """As `politely.Client.exchange`."""
+        """As `politely_client.Client.exchange`."""
         pairs = [(permit.state, outcome) for permit, outcome in told]
         wishes = [Wish.of(target) for target in targets]
         nexts, states = await self._run(self._talk.exchange(pairs, wishes, n, wait))
@@ -163,11 +185,11 @@ class AsyncClient:
         return await self._carry(self._talk.report(pairs))
 
     async def renew(self, permits: Iterable[AsyncPermit]) -> None:
-        """As `politely.Client.renew`."""
+        """As `politely_client.Client.renew`."""
         await self._run(self._talk.renew([permit.state for permit in permits]))
 
     async def cancel(self, permits: Iterable[AsyncPermit], *, sent: bool = False) -> None:
-        """As `politely.Client.cancel`."""
+        """As `politely_client.Client.cancel`."""
         await self._carry(self._talk.cancel([permit.state for permit in permits], sent))
 
     async def set_limits(
@@ -181,7 +203,7 @@ class AsyncClient:
         law: str | EllipsisType | None = ...,
         learn: bool | EllipsisType | None = ...,
     ) -> None:
-        """As `politely.Client.set_limits`."""
+        """As `politely_client.Client.set_limits`."""
         changes: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
         changes |= {"limits": limits, "law": law, "learn": learn}
         await self._run(self._talk.set_limits(key, changes))
@@ -403,13 +425,13 @@ class AsyncPermit:
             raise TooLate(f"{self.key}: the permit was not used in time")
 
     def settle(self, **used: int) -> None:
-        """As `politely.Permit.settle`."""
+        """As `politely_client.Permit.settle`."""
         self.state.settle(used)
 
     async def report(
         self, response: Any = None, *, outcome: Outcome | None = None, **told: Any
     ) -> Next:
-        """As `politely.Permit.report`."""
+        """As `politely_client.Permit.report`."""
         counted = {**self.attempts.fields(), **told} if self.attempts else told
         what = shell.outcome_of(response, outcome, counted)
         (next,) = await self._coordinator.report([(self, what)])

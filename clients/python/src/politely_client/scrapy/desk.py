@@ -23,17 +23,17 @@ from weakref import WeakKeyDictionary
 
 from scrapy import Request, signals
 
-from politely.aio import AsyncClient, AsyncPermit
-from politely.bodies import Grant, Wish
-from politely.errors import BadCall, PolitelyError, Refused
-from politely.flow import ID_USED
-from politely.shell import default_url
-from politely.state import PermitState
+from politely_client.aio import AsyncClient, AsyncPermit
+from politely_client.bodies import Grant, Wish
+from politely_client.errors import BadCall, PolitelyError, Refused
+from politely_client.flow import ID_USED
+from politely_client.shell import default_url
+from politely_client.state import PermitState
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 POLL = 2.0
 """Seconds for which a poll is held open.

@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx
 
-from politely.bodies import Outcome
-from politely.errors import BadCall
-from politely.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
-from politely.outcome import chain_of, of_response
+from politely_client.bodies import Outcome
+from politely_client.errors import BadCall
+from politely_client.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
+from politely_client.outcome import chain_of, of_response
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 DEFAULT_URL = "http://127.0.0.1:7077"
 
@@ -84,14 +84,18 @@ class Places:
         return NoReply(why)
 
 
-def _base(url: str) -> str:
+def _base(named: str) -> str:
+    """Returns the URL of the API of the named coordinator. ``http://`` is assumed."""
+    url = named if "://" in named else f"http://{named}"
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"a coordinator's URL begins with http:// or https://: {url!r}")
+        raise ValueError(f"a coordinator's URL begins with http:// or https://: {named!r}")
     try:
-        if not httpx.URL(url).host:
-            raise ValueError(f"a coordinator's URL names a host: {url!r}")
+        host = httpx.URL(url).host
     except httpx.InvalidURL as error:
-        raise ValueError(f"{error}: {url!r}") from error
+        raise ValueError(f"{error}: {named!r}") from error
+    # "http:/a" would be the host "http".
+    if not host or (url != named and host in ("http", "https")):
+        raise ValueError(f"a coordinator's URL is http://HOST:PORT: {named!r}")
     return f"{url.rstrip('/')}/api/v1"
 
 
@@ -150,20 +154,28 @@ def request_of(call: Call, base: str) -> dict[str, Any]:
     return request
 
 
+PROBLEM = "application/problem+json"
+"""The type of every error of a coordinator."""
+
+
 def reply_of(response: httpx.Response, base: str) -> Reply | NoReply:
     """Returns the reply, or `NoReply` for an invalid answer such as half a page of a proxy."""
+    kind = response.headers.get("content-type", "")
     try:
-        if response.headers.get("content-type") == NDJSON:
+        if kind == NDJSON:
             body = [json.loads(line) for line in response.text.splitlines()]
         else:
             body = response.json()
     except ValueError:
         if response.is_success:
-            return NoReply(f"{_shown(base)}: status {response.status_code} without JSON")
+            status = f"status {response.status_code} without JSON"
+            return NoReply(f"{_shown(base)}: {status}; is it a coordinator?")
         body = None
     seconds = response.headers.get("retry-after", "")
     retry_after = float(seconds) if seconds.isascii() and seconds.isdigit() else None
-    return Reply(response.status_code, body, retry_after)
+    return Reply(
+        response.status_code, body, retry_after, _shown(base), is_problem=kind.startswith(PROBLEM)
+    )
 
 
 def outcome_of(

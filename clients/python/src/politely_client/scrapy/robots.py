@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy.robotstxt import ProtegoRobotParser
 from scrapy.utils.python import to_unicode
 
-from politely.scrapy.desk import Desk
+from politely_client.scrapy.desk import Desk
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler

@@ -1,8 +1,8 @@
 """A middleware for aiohttp that paces, reports and retries every request of a session.
 
 >>> import asyncio, aiohttp
->>> from politely import AsyncClient
->>> from politely.aiohttp import PoliteMiddleware
+>>> from politely_client import AsyncClient
+>>> from politely_client.aiohttp import PoliteMiddleware
 >>> async def main() -> int:
 ...     async with AsyncClient() as client:
 ...         polite = PoliteMiddleware(client)
@@ -34,13 +34,13 @@ from typing import Any
 import aiohttp
 from aiohttp.payload import BytesPayload, StringPayload
 
-from politely.aio import AsyncClient, AsyncPermit
-from politely.attempts import Attempts
-from politely.errors import PolitelyError
-from politely.outcome import BODY_START_MAX, body_matters, headers_that_matter
-from politely.targets import Targets, partial
+from politely_client.aio import AsyncClient, AsyncPermit
+from politely_client.attempts import Attempts
+from politely_client.errors import PolitelyError
+from politely_client.outcome import BODY_START_MAX, body_matters, headers_that_matter
+from politely_client.targets import Targets, partial
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 _telling: set[asyncio.Task[None]] = set()
 """Strong references, since the event loop holds none to its tasks."""

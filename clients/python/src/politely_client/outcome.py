@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from politely.bodies import ErrorKind, Outcome
+from politely_client.bodies import ErrorKind, Outcome
 
 BODY_START_MAX = 16 * 1024
 """The number of bytes that the coordinator reads of a body."""

@@ -22,11 +22,11 @@ from types import EllipsisType
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from politely.bodies import Grant, Json, Next, Outcome, Wish, in_ms
-from politely.errors import Unavailable, BadCall, LeaseLost, PolitelyError, Refused, TimedOut
-from politely.state import PermitState
+from politely_client.bodies import Grant, Json, Next, Outcome, Wish, in_ms
+from politely_client.errors import Unavailable, BadCall, LeaseLost, PolitelyError, Refused, TimedOut
+from politely_client.state import PermitState
 
-log = logging.getLogger("politely")
+log = logging.getLogger("politely_client")
 
 POLL_MAX = 30.0
 """Maximum seconds for which a call is held open.
@@ -67,6 +67,9 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses of a coordinator that is unavailable, or that does not serve this client now."""
 
+_ANSWER_FIELDS = {"acquire": "items", "exchange": "acquire", "report": "items"}
+"""A field that every answer to a call has, by the path of the call."""
+
 UNDO_TAKES_MAX = 2.0
 """Seconds in which a call that was given up returns the permits that it may have been granted."""
 
@@ -100,6 +103,10 @@ class Reply:
     status: int
     body: Any
     retry_after: float | None = None
+    url: str = ""
+    """The URL of the API that was called."""
+    is_problem: bool = False
+    """Whether the body is a problem document, as in every error of a coordinator."""
 
 
 @dataclass(frozen=True)
@@ -452,11 +459,13 @@ class Talk:
             assert reply is not None  # a `Call` always gets a reply
             if isinstance(reply, NoReply):
                 why = reply.why
+            elif reply.status in AWAY:
+                why = f"{reply.url}: status {reply.status}"
+            elif not _is_of_coordinator(reply, path):
+                raise _no_coordinator(reply)
             elif reply.status < 300:
                 self._is_back()
                 return reply.body
-            elif reply.status in AWAY:
-                why = f"status {reply.status}"
             else:
                 raise _problem(reply)
             pause = self.chance() * min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(failures, 16))
@@ -556,6 +565,25 @@ def _none_wrong(heard: Iterable[Next | BadCall]) -> list[Next]:
             raise each
         nexts.append(each)
     return nexts
+
+
+def _is_of_coordinator(reply: Reply, path: str) -> bool:
+    """Returns whether the answer may be one of a coordinator, and not of another web server."""
+    if reply.status >= 300:
+        return reply.is_problem
+    field = _ANSWER_FIELDS.get(path)
+    return isinstance(reply.body, list) or (
+        isinstance(reply.body, dict) and (field is None or field in reply.body)
+    )
+
+
+def _no_coordinator(reply: Reply) -> BadCall:
+    return BadCall(
+        f"{reply.url}: this is no coordinator, or one of another version: it answers"
+        f" {reply.status}; start `politely serve`, or name another with Client(url) or"
+        " POLITELY_COORDINATOR",
+        status=0,
+    )
 
 
 def _problem(reply: Reply) -> BadCall:
