@@ -50,7 +50,7 @@ const BACKOFF_INTERVALS: u32 = 2;
 const PRESSED_INTERVALS: f64 = 2.0;
 /// How much later, in seconds, a request that waited for the pace may start and still count as
 /// demand. Timers of a millisecond wake it late, and a busy machine later still.
-const WAKE_LATE_S: f64 = 0.010;
+const WAKE_LATE_S: f64 = 0.2;
 
 /// The whole state of one key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -19,10 +19,24 @@ use crate::Timestamp;
 /// Tolerance for rounding errors, in tokens. Two sums of the same refills may differ in the last
 /// bits, so a token that is short by this much counts as whole.
 const ROUNDING: f64 = 1e-9;
-/// Extra time, in seconds, for which a full bucket keeps filling. Timers fire about a millisecond
+/// Extra time, in seconds, for which a full bucket keeps filling. Timers fire some milliseconds
 /// late, and a late departure must not delay all that follow. The rate stays the same; a single gap
 /// may be shorter by this time.
 const TIMER_SLACK_S: f64 = 0.002;
+/// The same for a rate of [`FAST`] requests per second or more. There each wake of a timer serves
+/// several requests, and on a busy machine it is later than their intervals.
+const FAST_SLACK_S: f64 = 0.005;
+const FAST: f64 = 500.0;
+
+/// Returns the slack of a bucket of this rate.
+#[inline(always)]
+const fn slack_s(per_s: f64) -> f64 {
+    if per_s < FAST {
+        TIMER_SLACK_S
+    } else {
+        FAST_SLACK_S
+    }
+}
 
 /// When tokens are added to a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,7 +77,7 @@ impl Rate {
     #[inline]
     fn most(&self) -> f64 {
         match self.refill {
-            Refill::Continuous => self.burst + self.per_s * TIMER_SLACK_S,
+            Refill::Continuous => self.burst + self.per_s * slack_s(self.per_s),
             Refill::Interval(_) => self.burst,
         }
     }
@@ -204,7 +218,7 @@ impl Pace {
         } else {
             (0.0, self.at)
         };
-        let tokens = lesser(self.tokens + came, burst + per_s * TIMER_SLACK_S);
+        let tokens = lesser(self.tokens + came, burst + per_s * slack_s(per_s));
         if tokens < 1.0 - ROUNDING && per_s < f64::INFINITY {
             return false;
         }

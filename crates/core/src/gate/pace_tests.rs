@@ -232,7 +232,7 @@ proptest! {
             let mut sum = 0.0;
             for (to, cost) in &taken[i..] {
                 sum += f64::from(*cost);
-                let window = to.since(*from).as_secs_f64() + TIMER_SLACK_S;
+                let window = to.since(*from).as_secs_f64() + slack_s(rate.per_s);
                 let allowed = rate.burst + rate.per_s * window;
                 prop_assert!(sum <= allowed + 1e-3, "{sum} left in a window that allows {allowed}");
             }

@@ -16,10 +16,10 @@ use crate::lock::Locks;
 use crate::pack::{pack, unpack};
 
 /// The first byte of the serialised form. Another number is another layout.
-const VERSION: u8 = 9;
+const VERSION: u8 = 11;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
 /// [`DeclaredLimits`], [`Locks`], [`RuleState`], [`ToldBudget`]s.
-const VERSION_EXTENDED: u8 = 10;
+const VERSION_EXTENDED: u8 = 12;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;

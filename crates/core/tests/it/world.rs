@@ -17,7 +17,7 @@ use crate::model::Op;
 
 /// `TIMER_SLACK_S` in `gate/pace.rs`: the extra time for which a full bucket keeps filling, in
 /// seconds.
-const TIMER_SLACK: f64 = 0.002;
+const TIMER_SLACK: f64 = 0.005;
 
 /// The model of a breaker: a gate that lets a single probe pass.
 #[derive(Clone, Debug, Default)]

@@ -24,6 +24,11 @@ const STEP: f32 = 0.03;
 /// slowly, because the least of many noisy values is too low.
 const UNLOADED: f32 = 0.1;
 
+/// A shorter latency counts as this, in microseconds. A timer of a millisecond wakes several
+/// requests at once, and a busy machine delays them further. At a host that answers within a
+/// millisecond that looks like a queue.
+const LATENCY_MIN_US: f32 = 5_000.0;
+
 /// The most requests in flight that are counted, and the bound of a plausible cap.
 const CAP_MAX: f32 = 10_000.0;
 
@@ -88,7 +93,7 @@ impl Queue {
     /// `eager` is true until the first refusal, and lets the cap grow faster. Returns whether two
     /// consecutive evaluations have seen a queue.
     pub(super) fn served(&mut self, latency: Duration, beside: u16, eager: bool) -> bool {
-        let x = libm::log2f((latency.as_micros() as u64 as f32).clamp(1.0, 1e12));
+        let x = libm::log2f((latency.as_micros() as u64 as f32).clamp(LATENCY_MIN_US, 1e12));
         if self.unloaded == 0.0 {
             (self.low, self.unloaded) = (x, x);
         }
