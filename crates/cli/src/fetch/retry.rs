@@ -80,6 +80,8 @@ pub(super) fn after_failure(
             resource: report.resource.unwrap_or(Resource::of("")),
             is_refusal: by_host || !is_crawler,
             is_plain: report.signal == Signal::UrlError,
+            // A resolver that fails says nothing about the host.
+            is_silence: !answered && !matches!(report.failure, Some(Failure::Resolver)),
             asked_wait: report.retry_after.filter(|_| !own),
             company: Company::Tried,
             words: &words,

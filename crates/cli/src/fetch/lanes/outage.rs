@@ -3,7 +3,8 @@
 //! A failed request is evidence against its own URL once another URL of the host was served after
 //! it. Until then the host itself may be down. Failures of one URL between two served requests
 //! count once. An outage is bounded by time: a host that served nothing for
-//! [`Patience::give_up_after`] is given up.
+//! [`Patience::give_up_after`] is given up. A host that never answered is given up sooner, with all
+//! of its URLs: nothing says that it exists.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -31,6 +32,11 @@ const LAST_PAGES_MIN: Duration = Duration::from_secs(30);
 const FAILURES_MIN: u32 = 3;
 /// A host without requests for longer than this is given up only after a further failure.
 const RECENT: Duration = Duration::from_mins(2);
+/// A host that never answered is given up after this many tries, but not before a server would have
+/// restarted; and after the longest time in any case.
+const SILENT_TRIES: u32 = 6;
+const SILENT_MIN: Duration = Duration::from_secs(5);
+const SILENT_MAX: Duration = Duration::from_secs(30);
 /// The number of waits in a row that do not count as time of an outage.
 const LONG_WAITS_MAX: u32 = 3;
 
@@ -39,6 +45,8 @@ const LONG_WAITS_MAX: u32 = 3;
 pub(crate) struct Health {
     /// The number of requests that it served.
     served: u64,
+    /// Whether it ever answered, with a page or an error.
+    has_answered: bool,
     /// The failures since the last served request.
     trouble: Option<Box<Trouble>>,
 }
@@ -55,6 +63,8 @@ struct Trouble {
     is_plain: bool,
     /// Whether every waiting URL was tried.
     all_tried: bool,
+    /// Whether the host never answered.
+    is_silent: bool,
     long_waits: u32,
     /// The last failure, in words.
     words: Box<str>,
@@ -89,6 +99,9 @@ pub(crate) struct Failed<'a> {
     pub(crate) is_refusal: bool,
     /// Whether the answer says nothing against the host.
     pub(crate) is_plain: bool,
+    /// Whether the host did not answer: an unknown name, no connection, a failed handshake, a
+    /// time-out.
+    pub(crate) is_silence: bool,
     /// The wait that the host asked for, or `None` if it named the URL alone.
     pub(crate) asked_wait: Option<Duration>,
     pub(crate) company: Company,
@@ -111,6 +124,7 @@ impl Health {
     /// Records that a request was served.
     pub(crate) fn served(&mut self) {
         self.served += 1;
+        self.has_answered = true;
         self.trouble = None;
     }
 
@@ -145,10 +159,13 @@ impl Health {
     ) -> Verdict {
         self.settle(page);
         let had_served = self.served > 0;
+        self.has_answered |= !failed.is_silence;
+        let is_silent = !self.has_answered;
         let trouble = self
             .trouble
             .get_or_insert_with(|| Box::new(Trouble::at(now)));
         trouble.add(now, page, failed, patience);
+        trouble.is_silent = is_silent;
         if let Some(why) = trouble.given_up(now, patience) {
             return Verdict::GiveUp(why);
         }
@@ -223,6 +240,7 @@ impl Trouble {
             evidence: Evidence::None,
             is_plain: true,
             all_tried: false,
+            is_silent: false,
             long_waits: 0,
             words: Box::default(),
             gave_up: None,
@@ -253,7 +271,11 @@ impl Trouble {
     }
 
     fn deadline(&self, patience: &Patience) -> Timestamp {
-        let bound = if self.is_plain && self.all_tried {
+        let bound = if self.is_silent && self.failures >= SILENT_TRIES {
+            patience.give_up_after.min(SILENT_MIN)
+        } else if self.is_silent {
+            patience.give_up_after.min(SILENT_MAX)
+        } else if self.is_plain && self.all_tried {
             patience.give_up_after.min(LAST_PAGES_MAX)
         } else {
             patience.give_up_after
@@ -264,15 +286,18 @@ impl Trouble {
     fn given_up(&mut self, now: Timestamp, patience: &Patience) -> Option<String> {
         if self.gave_up.is_none() && self.failures >= FAILURES_MIN && self.deadline(patience) <= now
         {
-            let mut why = format!(
-                "the host served nothing for {} s",
-                now.since(self.since).as_secs()
-            );
+            let secs = now.since(self.since).as_secs();
+            let mut why = if self.is_silent {
+                format!("the host never answered, in {} tries", self.failures)
+            } else {
+                format!("the host served nothing for {secs} s")
+            };
             if self.deadline(patience) == self.since + patience.give_up_after {
                 why.push_str(" (--give-up-after)");
             }
+            let last = if self.is_silent { "failure" } else { "answer" };
             // Writing to a `String` cannot fail.
-            let _ = write!(why, "; the last answer: {}", self.words);
+            let _ = write!(why, "; the last {last}: {}", self.words);
             self.gave_up = Some(why.into());
         }
         self.gave_up.as_deref().map(str::to_owned)

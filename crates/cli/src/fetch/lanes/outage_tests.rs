@@ -15,6 +15,7 @@ fn failure(url: &str) -> Failed<'_> {
         resource: Resource::of(url),
         is_refusal: false,
         is_plain: false,
+        is_silence: false,
         asked_wait: None,
         company: Company::Untried,
         words: "503",
@@ -197,4 +198,70 @@ fn plain_errors_of_all_that_is_left_end_after_a_minute() {
         second += 1;
     }
     assert_eq!(second, 60);
+}
+
+fn silence(url: &str) -> Failed<'_> {
+    Failed {
+        is_silence: true,
+        words: "no connection: connection refused",
+        ..failure(url)
+    }
+}
+
+#[test]
+fn a_host_that_never_answered_is_given_up_after_six_tries() {
+    let mut health = Health::default();
+    let [mut page] = pages();
+    for second in 0..5 {
+        let verdict = health.failed(at(second), &mut page, &silence("a"), &PATIENCE);
+        assert!(!matches!(verdict, Verdict::GiveUp(_)), "{second}");
+    }
+    let verdict = health.failed(at(5), &mut page, &silence("b"), &PATIENCE);
+    let Verdict::GiveUp(why) = verdict else {
+        panic!("{verdict:?}");
+    };
+    assert_eq!(
+        why,
+        "the host never answered, in 6 tries; the last failure: no connection: connection refused"
+    );
+}
+
+#[test]
+fn a_host_that_never_answered_is_given_up_after_half_a_minute() {
+    let mut health = Health::default();
+    let [mut page] = pages();
+    for second in [0, 15, 29] {
+        let verdict = health.failed(at(second), &mut page, &silence("a"), &PATIENCE);
+        assert!(!matches!(verdict, Verdict::GiveUp(_)), "{second}");
+    }
+    assert_eq!(health.deadline(at(29), &PATIENCE), Some(at(30)));
+    assert!(health.give_up(at(30), &PATIENCE).is_some());
+}
+
+#[test]
+fn six_tries_within_a_moment_do_not_give_a_restarting_host_up() {
+    let mut health = Health::default();
+    let [mut page] = pages();
+    for _ in 0..20 {
+        let verdict = health.failed(at(0), &mut page, &silence("a"), &PATIENCE);
+        assert!(!matches!(verdict, Verdict::GiveUp(_)));
+    }
+    assert_eq!(health.deadline(at(0), &PATIENCE), Some(at(5)));
+}
+
+#[test]
+fn a_host_that_answered_once_has_all_the_patience() {
+    for answers_with_an_error in [false, true] {
+        let mut health = Health::default();
+        let [mut page] = pages();
+        if answers_with_an_error {
+            health.failed(at(0), &mut page, &failure("a"), &PATIENCE);
+        } else {
+            health.served();
+        }
+        for second in 1..899 {
+            let verdict = health.failed(at(second), &mut page, &silence("a"), &PATIENCE);
+            assert!(!matches!(verdict, Verdict::GiveUp(_)), "{second}");
+        }
+    }
 }

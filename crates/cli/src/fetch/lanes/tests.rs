@@ -272,6 +272,7 @@ fn failure(number: u64, words: &str) -> Failed<'_> {
         resource: Resource::of(&number.to_string()),
         is_refusal: false,
         is_plain: false,
+        is_silence: false,
         asked_wait: None,
         company: Company::Tried,
         words,
