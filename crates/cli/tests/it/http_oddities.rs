@@ -109,7 +109,7 @@ fn pages_are_saved_without_their_codings() {
 #[test]
 fn a_page_that_cannot_be_decoded_fails_and_says_why() {
     let server = Server::start(|path, stream| match path {
-        "/unknown" => answer(stream, "Content-Encoding: foo\r\n", PAGE),
+        "/unknown" => answer(stream, "Content-Encoding: compress\r\n", PAGE),
         "/cut" => answer(stream, "Content-Encoding: gzip\r\n", &gzip(PAGE)[..20]),
         "/plain" => answer(stream, "Content-Encoding: zstd\r\n", PAGE),
         _ => {
@@ -125,7 +125,7 @@ fn a_page_that_cannot_be_decoded_fails_and_says_why() {
     for (path, why) in [
         (
             "unknown",
-            "cannot decode content coding \"foo\"; the server must send one of gzip",
+            "cannot decode content coding \"compress\"; the server must send one of gzip",
         ),
         (
             "cut",
@@ -149,9 +149,10 @@ fn a_robots_txt_in_any_coding_is_obeyed() {
     for (headers, body) in [
         ("Content-Encoding: GZIP\r\n", gzip(forbid)),
         ("Content-Encoding: gzip, gzip\r\n", gzip(&gzip(forbid))),
+        ("Content-Encoding: utf-8\r\n", forbid.to_vec()),
         // The following bodies cannot be decoded, so nothing is known of their rules.
         (
-            "Content-Encoding: foo\r\n",
+            "Content-Encoding: compress\r\n",
             b"User-agent: *\nAllow: /\n".to_vec(),
         ),
         ("Content-Encoding: gzip\r\n", gzip(forbid)[..20].to_vec()),

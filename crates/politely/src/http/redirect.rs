@@ -60,7 +60,8 @@ pub fn method_after(status: StatusCode, method: &Method) -> Option<Method> {
 /// Returns the target of a redirect with these `headers`, which answered a request to `from`.
 ///
 /// A Location that is not UTF-8 is decoded byte by byte, as browsers do. A target without a
-/// fragment inherits the fragment of `from` (RFC 9110, section 10.2.2).
+/// fragment inherits the fragment of `from` (RFC 9110, section 10.2.2). A target in the origin of
+/// `from` inherits its user and password; they never leave the origin.
 ///
 /// # Errors
 /// Fails if there is no Location, or if it is not an http or https URL.
@@ -82,6 +83,12 @@ pub fn target(headers: &HeaderMap, from: &Url) -> Result<Url, RedirectError> {
     };
     if url.fragment().is_none() {
         url.set_fragment(from.fragment());
+    }
+    let has_login = |url: &Url| !url.username().is_empty() || url.password().is_some();
+    if has_login(from) && !has_login(&url) && url.origin() == from.origin() {
+        // These calls fail only for URLs without a host.
+        let _ = url.set_username(from.username());
+        let _ = url.set_password(from.password());
     }
     Ok(url)
 }
@@ -127,6 +134,35 @@ mod tests {
 
     fn after(status: u16, method: &Method) -> Option<Method> {
         method_after(StatusCode::from_u16(status).unwrap(), method)
+    }
+
+    #[test]
+    fn a_login_stays_within_its_origin() {
+        let from = Url::parse("http://user:secret@a.example/docs").unwrap();
+        let to = |location: &'static str| {
+            let headers = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static(location))]);
+            target(&headers, &from).unwrap().to_string()
+        };
+        for (location, leads_to) in [
+            ("/docs/", "http://user:secret@a.example/docs/"),
+            (
+                "http://a.example/docs/",
+                "http://user:secret@a.example/docs/",
+            ),
+            (
+                "http://a.example:80/docs/",
+                "http://user:secret@a.example/docs/",
+            ),
+            (
+                "http://other@a.example/docs/",
+                "http://other@a.example/docs/",
+            ),
+            ("https://a.example/docs/", "https://a.example/docs/"),
+            ("http://a.example:81/docs/", "http://a.example:81/docs/"),
+            ("//b.example/docs/", "http://b.example/docs/"),
+        ] {
+            assert_eq!(to(location), leads_to, "{location}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! The length of a line is bounded. So a binary file that is given by mistake costs neither memory
 //! nor an endless wait for its first newline.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::unix::fs::MetadataExt;
@@ -151,7 +153,8 @@ impl Sources {
             })?;
             if read {
                 source.line += 1;
-                if source.line == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                // Joined files have a mark in the middle.
+                if line.starts_with(BYTE_ORDER_MARK) {
                     line.drain(..BYTE_ORDER_MARK.len());
                 }
                 return Ok(Some(Place {
@@ -222,14 +225,16 @@ impl Line {
         if line.len() >= LINE_MAX {
             return Self::Malformed(format!("longer than {LINE_MAX} bytes"));
         }
-        let Ok(text) = std::str::from_utf8(line) else {
-            return Self::Malformed("not UTF-8".to_owned());
+        let text = match std::str::from_utf8(line) {
+            Ok(text) => Cow::Borrowed(text),
+            // The encoding is unknown, so the bytes stay as they are, as wget and curl do it.
+            Err(_) => Cow::Owned(with_escapes(line)),
         };
         // Parsers drop tabs and line ends anywhere in the text, and the result is another URL.
         if text.contains(char::is_control) {
             return Self::Malformed("a tab or another control character in it".to_owned());
         }
-        match Url::parse(text) {
+        match Url::parse(&text) {
             Ok(url) if !matches!(url.scheme(), "http" | "https") => Self::Malformed(format!(
                 "scheme `{}` is neither http nor https",
                 url.scheme()
@@ -241,6 +246,20 @@ impl Line {
             Err(why) => Self::Malformed(format!("not a URL: {}", url_words(why))),
         }
     }
+}
+
+/// Returns a line with each byte that is not ASCII written as `%XX`.
+fn with_escapes(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len() + 16);
+    for &byte in line {
+        if byte.is_ascii() {
+            text.push(char::from(byte));
+        } else {
+            // Writing to a `String` cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
 }
 
 /// Returns whether two paths lead to one file.
@@ -307,11 +326,18 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_the_first_line() {
-        assert_eq!(
-            lines(b"\xef\xbb\xbfa\n\xef\xbb\xbfb"),
-            [&b"a"[..], b"\xef\xbb\xbfb"]
-        );
+    fn a_byte_order_mark_is_no_part_of_a_line() {
+        assert_eq!(lines(b"\xef\xbb\xbfa\n\xef\xbb\xbfb"), [b"a", b"b"]);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_escaped() {
+        let Line::Url(url) = Line::parse(b"http://a/caf\xe9?q=\xff") else {
+            panic!("a URL");
+        };
+        assert_eq!(url.as_str(), "http://a/caf%E9?q=%FF");
+        let wrong = Line::parse(b"http://caf\xe9.example/");
+        assert!(matches!(wrong, Line::Malformed(_)), "{wrong:?}");
     }
 
     #[test]
@@ -331,7 +357,7 @@ mod tests {
             (b"ftp://a/b", "neither http nor https"),
             (b"http://", "host"),
             (b"http://a b/", "invalid"),
-            (b"http://\xff/", "not UTF-8"),
+            (b"http://\xff/", "invalid"),
             (b"http://a/x\ta title", "control character"),
             (b"http://a/x\rhttp://b/y", "control character"),
             (b"http://[::1/", "IPv6"),

@@ -1,5 +1,8 @@
 //! Bodies under `--save DIR`: `DIR/host/readable-name.hash`.
 //!
+//! A body is written to a file in `DIR/.parts` first, and gets its name when it is whole. What a
+//! killed process left there is removed by the next one.
+//!
 //! A URL comes from a stranger, so it is never used as a file name directly. Every byte outside a
 //! small set becomes `_`, the length is bounded, and no name begins with a dot. A hash of the whole
 //! URL keeps two URLs from one name. The host's port is separated with `_`.
@@ -10,9 +13,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, getpid, test_kill_process};
 use url::Url;
 
-/// A body being written to a temporary file beside its final place.
+/// The folder of unfinished bodies. No host has this name, because no name begins with a dot.
+const PARTS: &str = ".parts";
+
+/// A body being written to a temporary file.
 pub(crate) struct Saving {
     file: File,
     part: PathBuf,
@@ -32,11 +40,17 @@ impl Saving {
             fs::create_dir_all(parent)?;
         }
         let (process, number) = (std::process::id(), BEGUN.fetch_add(1, Ordering::Relaxed));
-        let mut part = path.clone();
-        part.as_mut_os_string()
-            .push(format!(".{process}-{number}.part"));
+        let part = dir.join(PARTS).join(format!("{process}-{number}"));
+        let file = match File::create(&part) {
+            // The first body makes the folder, unless the folder of another run is there.
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(dir.join(PARTS))?;
+                File::create(&part)?
+            }
+            created => created?,
+        };
         Ok(Self {
-            file: File::create(&part)?,
+            file,
             part,
             path,
             whole: false,
@@ -61,6 +75,26 @@ impl Drop for Saving {
             let _ = fs::remove_file(&self.part);
         }
     }
+}
+
+/// Removes the unfinished bodies of processes that ended, and the folder for them if it is empty.
+pub(crate) fn remove_remains(dir: &Path) {
+    let parts = dir.join(PARTS);
+    let Ok(files) = fs::read_dir(&parts) else {
+        return;
+    };
+    for file in files.flatten() {
+        let name = file.file_name();
+        let process = name.to_str().and_then(|name| name.split('-').next());
+        let process = process.and_then(|number| Pid::from_raw(number.parse().ok()?));
+        // Another run may save into the same folder.
+        let is_gone = |process| test_kill_process(process) == Err(Errno::SRCH);
+        let is_running = process.is_some_and(|process| !is_gone(process));
+        if !is_running || process == Some(getpid()) {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+    let _ = fs::remove_dir(&parts);
 }
 
 /// Returns the path for the body of `url`.
@@ -139,6 +173,7 @@ mod tests {
         saving.push(b"half").unwrap();
         drop(saving);
         assert_eq!(fs::read_dir(dir.path().join("a")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(dir.path().join(PARTS)).unwrap().count(), 0);
         let mut saving = Saving::begin(dir.path(), &url).unwrap();
         saving.push(b"whole").unwrap();
         saving.finish().unwrap();
@@ -146,6 +181,25 @@ mod tests {
             fs::read_to_string(place(dir.path(), &url)).unwrap(),
             "whole"
         );
+    }
+
+    #[test]
+    fn remains_of_ended_processes_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let parts = dir.path().join(PARTS);
+        remove_remains(dir.path());
+        fs::create_dir(&parts).unwrap();
+        // The first process of the system runs. No process has the largest number.
+        for name in ["1-7", "2147483647-0", "no-number"] {
+            fs::write(parts.join(name), "half").unwrap();
+        }
+        remove_remains(dir.path());
+        let left: Vec<_> = fs::read_dir(&parts).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].file_name(), "1-7");
+        fs::remove_file(parts.join("1-7")).unwrap();
+        remove_remains(dir.path());
+        assert!(!parts.exists());
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! Each egress has its own jar. So a server that ties a session to an address sees each session
 //! from one address. A jar holds a store per site (registrable domain). So a `Domain` above the
 //! site, such as `co.uk`, reaches no other site. A site without cookies costs nothing. The cookies
-//! per site, the bytes per cookie, and the bytes of all jars are bounded. Beyond the last bound,
-//! the sites whose cookies are unused for longest are evicted.
+//! and bytes per site, the bytes per cookie, and the bytes of all jars are bounded. Beyond the
+//! bounds of a site, the cookies that were set first leave. Beyond the last bound, the sites whose
+//! cookies are unused for longest are evicted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -22,8 +23,9 @@ const PER_SITE_MAX: usize = 64;
 /// The maximum size of a `Set-Cookie` field. Browsers accept half of it for name and value
 /// together. The other half is for the attributes.
 const FIELD_MAX: usize = 8 * 1024;
-/// The maximum size of a `Cookie` field: servers refuse longer heads.
-const SENT_MAX: usize = 16 * 1024;
+/// The maximum size of a site's cookies together, in bytes as a `Cookie` field has them. nginx and
+/// Apache refuse a field of 8 KiB.
+const SITE_BYTES_MAX: usize = 7 * 1024;
 /// The approximate maximum size of all jars together.
 const ALL_MAX: usize = 16 << 20;
 /// The estimated cost of a cookie beside its text, in bytes. It has three nested maps of at least
@@ -44,6 +46,8 @@ pub(super) struct Cookies {
 #[derive(Default)]
 struct Jar {
     sites: HashMap<Box<str>, Site>,
+    /// Sites whose cookies were forgotten because they refused a request with them.
+    forgotten: HashSet<Box<str>>,
     /// The approximate size of all sites.
     bytes: usize,
     /// The number of uses so far.
@@ -52,6 +56,8 @@ struct Jar {
 
 struct Site {
     store: CookieStore,
+    /// Domain, path and name of each cookie, the one that was set first in front.
+    order: VecDeque<[String; 3]>,
     bytes: usize,
     used: u64,
 }
@@ -88,9 +94,6 @@ impl Cookies {
         let mut field = String::new();
         for cookie in cookies {
             let (name, value) = cookie.name_value();
-            if field.len() + name.len() + value.len() + 3 > SENT_MAX {
-                break;
-            }
             if !field.is_empty() {
                 field.push_str("; ");
             }
@@ -98,9 +101,27 @@ impl Cookies {
             field.push('=');
             field.push_str(value);
         }
-        HeaderValue::try_from(field)
+        let bytes: Vec<u8> = field.chars().map(|byte| byte as u8).collect();
+        HeaderValue::from_bytes(&bytes)
             .ok()
             .filter(|field| !field.is_empty())
+    }
+
+    /// Forgets the cookies of the site of `url`, once per site. Returns whether there were any.
+    pub(super) fn forget_once(&self, egress: usize, url: &Url) -> bool {
+        let Some(name) = site_of(url) else {
+            return false;
+        };
+        let mut jar = self.jar(egress);
+        if jar.forgotten.contains(name) {
+            return false;
+        }
+        let Some(site) = jar.sites.remove(name) else {
+            return false;
+        };
+        jar.bytes -= site.bytes;
+        jar.forgotten.insert(name.into());
+        true
     }
 
     /// Stores the cookies that an answer to `url` through `egress` sets.
@@ -111,8 +132,9 @@ impl Cookies {
         let Some(site) = site_of(url) else { return };
         let mut jar = self.jar(egress);
         for field in headers.get_all(SET_COOKIE).iter().take(PER_SITE_MAX) {
-            let text = String::from_utf8_lossy(field.as_bytes());
-            if text.len() <= FIELD_MAX {
+            if field.len() <= FIELD_MAX {
+                // Each byte becomes one character, so that it goes back as it came.
+                let text: String = field.as_bytes().iter().copied().map(char::from).collect();
                 jar.set(site, url, &text);
             }
         }
@@ -141,6 +163,7 @@ impl Jar {
             }
             let site = Site {
                 store: CookieStore::new(),
+                order: VecDeque::new(),
                 bytes: 0,
                 used: 0,
             };
@@ -151,16 +174,15 @@ impl Jar {
         };
         site.used = self.clock;
         let cookie = cookie.into_owned();
-        let place = (
+        let place = [
             String::from(&cookie.domain),
             String::from(&cookie.path),
             cookie.name().to_owned(),
-        );
-        if site.store.insert(cookie, url).is_ok() && site.store.iter_any().count() > PER_SITE_MAX {
-            site.forget_expired();
-            if site.store.iter_any().count() > PER_SITE_MAX {
-                site.store.remove(&place.0, &place.1, &place.2);
-            }
+        ];
+        if site.store.insert(cookie, url).is_ok() {
+            site.order.retain(|other| *other != place);
+            site.order.push_back(place);
+            site.make_room();
         }
         self.bytes -= site.bytes;
         site.bytes = site.cost();
@@ -183,6 +205,30 @@ impl Jar {
 }
 
 impl Site {
+    /// Removes expired cookies, and then the ones that were set first, until the rest fits.
+    fn make_room(&mut self) {
+        if self.fits() {
+            return;
+        }
+        self.forget_expired();
+        while !self.fits() {
+            let Some([domain, path, name]) = self.order.pop_front() else {
+                return;
+            };
+            self.store.remove(&domain, &path, &name);
+        }
+    }
+
+    fn fits(&self) -> bool {
+        let cookies = self.store.iter_any();
+        let lengths = cookies.map(|cookie| {
+            let (name, value) = cookie.name_value();
+            name.len() + value.len() + 3
+        });
+        let (count, bytes) = lengths.fold((0, 0), |(count, sum), len| (count + 1, sum + len));
+        count <= PER_SITE_MAX && bytes <= SITE_BYTES_MAX
+    }
+
     fn forget_expired(&mut self) {
         let left = self.store.iter_unexpired().cloned();
         let left = left.map(Ok::<_, std::convert::Infallible>);
@@ -274,6 +320,36 @@ mod tests {
         set(&cookies, 0, "http://127.0.0.1:8080/", &["a=1"]);
         assert!(sent(&cookies, 0, "http://127.0.0.1:9090/").is_some());
         assert_eq!(sent(&cookies, 0, "http://127.0.1.1/"), None);
+    }
+
+    #[test]
+    fn a_site_that_sets_many_cookies_gets_the_latest_back() {
+        let cookies = Cookies::new(1);
+        for n in 0..90 {
+            let field = format!("seen_{n}={}", "x".repeat(220));
+            set(&cookies, 0, "http://a.example/", &[&field]);
+        }
+        let field = sent(&cookies, 0, "http://a.example/").unwrap();
+        assert!(
+            (6_000..=SITE_BYTES_MAX).contains(&field.len()),
+            "{}",
+            field.len()
+        );
+        assert!(field.contains("seen_89=") && !field.contains("seen_0="));
+        assert!(cookies.forget_once(0, &url("http://a.example/page")));
+        assert_eq!(sent(&cookies, 0, "http://a.example/"), None);
+        set(&cookies, 0, "http://a.example/", &["a=1"]);
+        assert!(!cookies.forget_once(0, &url("http://a.example/page")));
+    }
+
+    #[test]
+    fn the_bytes_of_a_cookie_go_back_as_they_came() {
+        let cookies = Cookies::new(1);
+        let field = HeaderValue::from_bytes(b"a=caf\xe9\xff\"q\"").unwrap();
+        let headers = HeaderMap::from_iter([(SET_COOKIE, field)]);
+        cookies.keep(0, &url("http://a.example/"), &headers);
+        let sent = cookies.for_url(0, &url("http://a.example/")).unwrap();
+        assert_eq!(sent.as_bytes(), b"a=caf\xe9\xff\"q\"");
     }
 
     #[test]

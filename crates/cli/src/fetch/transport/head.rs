@@ -4,13 +4,15 @@
 //! | --- | --- |
 //! | a NUL, or a CR that no LF follows | a blank, as RFC 9112, section 2.2, allows for a bare CR |
 //! | the plus sign of `Content-Length: +2` | a blank |
+//! | the version `HTTP/1.0` | `HTTP/1.1`: some servers send it with `Transfer-Encoding: chunked` |
 //!
 //! The repair changes bytes in place, so it adds and removes none. A CR at the end of a read is
 //! left alone, because the next byte is not known.
 
 /// The name of the header field whose value may begin with a plus sign.
 const LENGTH: &[u8] = b"content-length:";
-/// The place of the first digit of the status in `HTTP/1.1 200 OK`.
+/// The place of the minor version in `HTTP/1.1 200 OK`, and of the first digit of the status.
+const MINOR_AT: usize = 7;
 const STATUS_AT: usize = 9;
 
 /// The part of a response that the next byte belongs to.
@@ -89,6 +91,9 @@ impl Line {
         }
         if self.is_first {
             self.is_interim |= self.len == STATUS_AT && *byte == b'1';
+            if self.len == MINOR_AT && *byte == b'0' {
+                *byte = b'1';
+            }
         } else if self.may_be_length {
             self.may_be_length = match LENGTH.get(self.len) {
                 Some(expected) => byte.eq_ignore_ascii_case(expected),
@@ -142,6 +147,10 @@ mod tests {
             (
                 "HTTP/1.1 200 OK\r\nX-Content-Length: +2\r\n\r\n",
                 "HTTP/1.1 200 OK\r\nX-Content-Length: +2\r\n\r\n",
+            ),
+            (
+                "HTTP/1.0 200 OK\r\nX: HTTP/1.0\r\n\r\nHTTP/1.0",
+                "HTTP/1.1 200 OK\r\nX: HTTP/1.0\r\n\r\nHTTP/1.0",
             ),
         ] {
             assert_eq!(repaired(text, &[]), right);

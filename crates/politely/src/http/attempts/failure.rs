@@ -262,7 +262,7 @@ mod tests {
     }
 
     /// The cause lies two I/O errors deep, where `source` does not lead.
-    #[cfg(feature = "reqwest")]
+    #[cfg(any(feature = "reqwest", feature = "coordinator"))]
     #[test]
     fn a_failed_handshake_is_tls_however_deep() {
         let tls = rustls::Error::General("no trust".to_owned());

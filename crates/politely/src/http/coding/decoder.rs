@@ -8,10 +8,9 @@ use std::fmt;
 
 use compression_codecs::core::util::{PartialBuffer, WriteBuffer};
 use compression_codecs::zstd::params::DParameter;
-use compression_codecs::{
-    BrotliDecoder, DecodeV2, DeflateDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder,
-};
+use compression_codecs::{DecodeV2, DeflateDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder};
 
+use super::brotli::BrotliDecoder;
 use super::{Coding, CodingError, Codings};
 
 /// Number of bytes that a layer decodes at once.

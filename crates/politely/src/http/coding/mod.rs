@@ -13,11 +13,12 @@
 //! | none | `identity` | |
 //!
 //! Names are case-insensitive (RFC 9110, section 8.4.1). Several codings in one field or in several
-//! fields are undone in reverse order, at most [`LAYERS_MAX`] of them. Any other name is
-//! [`CodingError::Unknown`].
+//! fields are undone in reverse order, at most [`LAYERS_MAX`] of them. Another coding of the registry
+//! is [`CodingError::Unsupported`]. A name that is no coding leaves the body as it is.
 //!
 //! An empty body is complete in every coding, because servers name a coding for empty bodies too.
 
+mod brotli;
 mod decoder;
 #[cfg(test)]
 mod tests;
@@ -36,8 +37,18 @@ pub const ACCEPTED: &str = "gzip, deflate, br, zstd";
 /// Maximum number of codings of one body; curl has the same limit.
 pub const LAYERS_MAX: usize = 5;
 
-/// Maximum number of bytes of an unknown coding's name in an error message.
-const SHOWN_MAX: usize = 40;
+/// The content codings of the IANA registry that a [`Decoder`] cannot undo, and an old name of one.
+/// Every other name, such as `utf-8` or `none`, says nothing about the body. Browsers and curl read
+/// such a body as it is.
+const REGISTERED: [&str; 7] = [
+    "aes128gcm",
+    "compress",
+    "dcb",
+    "dcz",
+    "exi",
+    "pack200-gzip",
+    "x-compress",
+];
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,20 +94,24 @@ impl Coding {
 pub struct Codings(SmallVec<[Coding; LAYERS_MAX]>);
 
 impl Codings {
-    /// Reads all `Content-Encoding` fields of `headers`.
+    /// Reads all `Content-Encoding` fields of `headers`. A name that is no content coding, and the
+    /// parameters of a name, are ignored.
     ///
     /// # Errors
-    /// Fails if a name is unknown, or if there are more than [`LAYERS_MAX`] codings.
+    /// Fails if a coding cannot be undone, or if there are more than [`LAYERS_MAX`] codings.
     pub fn of(headers: &HeaderMap) -> Result<Self, CodingError> {
         let mut codings = SmallVec::new();
         for field in headers.get_all(CONTENT_ENCODING) {
             for name in field.as_bytes().split(|byte| *byte == b',') {
+                let name = name.split(|byte| *byte == b';').next().unwrap_or_default();
                 let name = name.trim_ascii();
-                if name.is_empty() || name.eq_ignore_ascii_case(b"identity") {
-                    continue;
-                }
-                let coding =
-                    Coding::named(name).ok_or_else(|| CodingError::Unknown(shown(name)))?;
+                let Some(coding) = Coding::named(name) else {
+                    let known = |known: &&&str| name.eq_ignore_ascii_case(known.as_bytes());
+                    match REGISTERED.iter().find(known) {
+                        Some(known) => return Err(CodingError::Unsupported(known)),
+                        None => continue,
+                    }
+                };
                 if codings.len() == LAYERS_MAX {
                     return Err(CodingError::TooMany);
                 }
@@ -122,7 +137,7 @@ impl Codings {
 pub enum CodingError {
     /// The server applied a coding that was not requested.
     #[error("cannot decode content coding \"{0}\"; the server must send one of {ACCEPTED}")]
-    Unknown(String),
+    Unsupported(&'static str),
     /// The server applied more than [`LAYERS_MAX`] codings.
     #[error("cannot decode a body with more than {LAYERS_MAX} content codings")]
     TooMany,
@@ -144,8 +159,8 @@ pub enum CodingError {
 /// guess.
 ///
 /// # Errors
-/// Fails if a coding is unknown, if the bytes are damaged or cut off, or if the body is longer than
-/// `bytes_max`.
+/// Fails if a coding cannot be undone, if the bytes are damaged or cut off, or if the body is
+/// longer than `bytes_max`.
 pub fn decode(headers: &HeaderMap, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, CodingError> {
     let mut decoder = Decoder::new(&Codings::of(headers)?, bytes_max as u64);
     let mut whole = Vec::new();
@@ -160,12 +175,6 @@ pub fn decode(headers: &HeaderMap, body: &[u8], bytes_max: usize) -> Result<Vec<
         return Err(CodingError::TooLong);
     }
     Ok(whole)
-}
-
-/// Returns a server's `name` in a form that is safe to print in an error message.
-fn shown(name: &[u8]) -> String {
-    let name = &name[..name.len().min(SHOWN_MAX)];
-    name.escape_ascii().to_string()
 }
 
 impl fmt::Display for Coding {

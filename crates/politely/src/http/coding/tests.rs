@@ -129,25 +129,45 @@ fn codings_are_undone_in_reverse_order() {
 }
 
 #[test]
-fn unknown_names_and_too_many_are_errors() {
-    for (name, shown) in [
-        ("foo", "foo"),
-        ("compress", "compress"),
-        ("utf-8", "utf-8"),
-        ("gzip;q=1", "gzip;q=1"),
-        ("gzip gzip", "gzip gzip"),
-        ("f\u{e9}", "f\\xc3\\xa9"),
+fn a_name_that_is_no_coding_leaves_the_body_as_it_is() {
+    for name in [
+        "",
+        "identity",
+        "utf-8",
+        "UTF-8",
+        "none",
+        "binary",
+        "iso-8859-1",
+        "text/html",
+        "8bit",
+        "foo",
+        "f\u{e9}",
+        "gzip gzip",
     ] {
-        let unknown = Codings::of(&headers(&["gzip", name])).unwrap_err();
-        assert_eq!(unknown, CodingError::Unknown(shown.to_owned()));
+        let codings = Codings::of(&headers(&[name])).unwrap();
+        assert!(codings.is_identity(), "{name}");
+    }
+    let gzip = Codings::of(&headers(&["utf-8, gzip;q=1", "none"])).unwrap();
+    assert_eq!(gzip.iter().collect::<Vec<_>>(), [Coding::Gzip]);
+}
+
+#[test]
+fn a_coding_that_cannot_be_undone_and_too_many_are_errors() {
+    for (name, known) in [
+        ("compress", "compress"),
+        ("X-Compress", "x-compress"),
+        ("dcb", "dcb"),
+    ] {
+        let unsupported = Codings::of(&headers(&["gzip", name])).unwrap_err();
+        assert_eq!(unsupported, CodingError::Unsupported(known));
     }
     let five = vec!["gzip"; LAYERS_MAX];
     assert!(Codings::of(&headers(&five)).is_ok());
     let six = vec!["gzip"; LAYERS_MAX + 1];
     assert_eq!(Codings::of(&headers(&six)), Err(CodingError::TooMany));
-    let told = CodingError::Unknown("foo".to_owned()).to_string();
+    let told = CodingError::Unsupported("exi").to_string();
     assert!(
-        told.starts_with("cannot decode content coding \"foo\"; "),
+        told.starts_with("cannot decode content coding \"exi\"; "),
         "{told}"
     );
 }
