@@ -5,9 +5,14 @@
 //! judge reports what each host allowed and saw. The limiter reports what it found.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use politely_target::{HostReport, Target, Town};
 use tokio::task::JoinSet;
 
@@ -19,8 +24,10 @@ use crate::fetch::{self, KeyEnd, Names, Sources};
 /// The number of requests that the client without limits has in flight at each host. Scrapy's
 /// default is 8.
 const NAIVE_IN_FLIGHT: usize = 8;
-/// The width of the column `limit`: the longest limit of the demo. The table then fits 116 columns.
+/// The width of the column `limit`: the longest limit of the demo. The table then fits 120 columns.
 const LIMIT_COLUMNS: usize = 37;
+/// Time between two lines about the client without limits.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 /// The time-out of the client without limits.
 const NAIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -47,10 +54,15 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
         .map(|host| host.page_urls().count())
         .sum();
     eprintln!(
-        "{} hosts with hidden limits, {pages} pages",
+        "{} hosts with hidden limits, {pages} pages; first a client without limits:",
         target.hosts().len()
     );
-    let took = runtime.block_on(fetch_without_limits(&target))?;
+    let took = runtime.block_on(async {
+        tokio::select! {
+            took = fetch_without_limits(&target) => took,
+            never = tell(&target) => match never {},
+        }
+    });
     let report = runtime.block_on(async { target.shutdown() });
     println!(
         "without limits: {} of {pages} pages lost, {:.1} % of requests refused, {:.1} s",
@@ -93,8 +105,16 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
         .collect();
 
     println!(
-        "{:<18} {:<LIMIT_COLUMNS$} {:>7} {:<21} {:>5} {:>7} {:>6} {:>6}",
-        "host", "limit", "found", "held back by", "pages", "refused", "took s", "best s"
+        "{:<18} {:<LIMIT_COLUMNS$} {:>7} {:>7} {:<21} {:>5} {:>7} {:>6} {:>6}",
+        "host",
+        "limit",
+        "limit/s",
+        "found/s",
+        "held back by",
+        "pages",
+        "refused",
+        "took s",
+        "best s"
     );
     for host in &report.hosts {
         println!("{}", row(host, found.get(&host.addr.to_string())));
@@ -106,7 +126,22 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
         report.refused_share() * 100.0,
         took / best
     );
+    println!(
+        "found/s: pages served in the last ten seconds of each host. Next: politely fetch --input urls.txt \
+         --output results.jsonl"
+    );
     Ok(fetched.exit)
+}
+
+/// Says every few seconds what the hosts have seen so far.
+async fn tell(target: &Target) -> Infallible {
+    loop {
+        tokio::time::sleep(TELL_EVERY).await;
+        let report = target.judge();
+        let refused: u64 = report.hosts.iter().map(|host| host.refused).sum();
+        let fetched = fetched_pages(&report.hosts);
+        eprintln!("{fetched} fetched, {refused} refused");
+    }
 }
 
 fn fetched_pages(hosts: &[HostReport]) -> u64 {
@@ -114,12 +149,8 @@ fn fetched_pages(hosts: &[HostReport]) -> u64 {
 }
 
 /// Requests each page once, as fast as the hosts answer. Returns how long it took.
-async fn fetch_without_limits(target: &Target) -> Result<Duration, Wrong> {
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(NAIVE_TIMEOUT)
-        .build()
-        .map_err(|why| Wrong(format!("no HTTP client: {why}")))?;
+async fn fetch_without_limits(target: &Target) -> Duration {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let began = Instant::now();
     let mut hosts = JoinSet::new();
     for host in target.hosts() {
@@ -133,12 +164,12 @@ async fn fetch_without_limits(target: &Target) -> Result<Duration, Wrong> {
                 while requests.len() < NAIVE_IN_FLIGHT
                     && let Some(url) = urls.next()
                 {
-                    let request = client.get(url).send();
+                    let client = client.clone();
                     // The judge counts the pages, so the answer is only read to its end.
-                    requests.spawn(async move {
-                        drop(request.await?.bytes().await?);
-                        Ok::<_, reqwest::Error>(())
-                    });
+                    requests.spawn(tokio::time::timeout(NAIVE_TIMEOUT, async move {
+                        let answer = client.get(url.parse().ok()?).await.ok()?;
+                        answer.into_body().collect().await.ok()
+                    }));
                 }
                 if requests.join_next().await.is_none() {
                     return;
@@ -147,18 +178,21 @@ async fn fetch_without_limits(target: &Target) -> Result<Duration, Wrong> {
         });
     }
     hosts.join_all().await;
-    Ok(began.elapsed())
+    began.elapsed()
 }
 
 fn row(host: &HostReport, found: Option<&KeyEnd>) -> String {
     let secs =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |secs| format!("{secs:.1}"));
-    let rate = found.map_or_else(|| "-".to_owned(), |key| format!("{:.2}/s", key.rate));
+    let rate =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |per_s| format!("{per_s:.2}"));
     let held_back_by = found.map_or("-", |key| &key.held_back_by);
     let limit: String = host.limit.chars().take(LIMIT_COLUMNS).collect();
     format!(
-        "{:<18} {limit:<LIMIT_COLUMNS$} {rate:>7} {held_back_by:<21} {:>5} {:>7} {:>6} {:>6}",
+        "{:<18} {limit:<LIMIT_COLUMNS$} {:>7} {:>7} {held_back_by:<21} {:>5} {:>7} {:>6} {:>6}",
         host.host,
+        rate(host.limit_per_s),
+        rate(host.accepted_10s),
         host.pages,
         host.refused,
         secs(host.took_s),

@@ -16,6 +16,7 @@
 //! | [`queue`] | Which host is next? |
 //! | [`arrival`] | Which caller came first? |
 //! | [`lock`] | Which session holds a key, and which is next? |
+//! | [`way`] | Which proxy does a request take? |
 //!
 //! # One request, from the question to the outcome
 //!
@@ -47,6 +48,7 @@ pub mod retry;
 mod rng;
 pub mod signal;
 mod time;
+pub mod way;
 
 pub use rng::Rng;
 pub use time::Timestamp;

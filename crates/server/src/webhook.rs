@@ -11,9 +11,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use politely_api::client::transport::{Pool, cause, pool, target};
 use politely_api::wire::{Event, EventKind};
-use reqwest::StatusCode;
-use reqwest::header::CONTENT_TYPE;
 use ring::hmac;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -184,19 +186,13 @@ impl Message {
 impl Delivery {
     /// Sends events until the queue ends or the webhook is dead.
     pub(crate) async fn run(mut self) {
-        // The program may have installed a provider already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .timeout(TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .build();
         let url = shown(&self.webhook.url);
-        let http = match http {
-            Ok(http) => http,
+        let pool = match pool(None, TIMEOUT) {
+            Ok(pool) => pool,
             Err(why) => return tracing::error!("the webhook {url} is dead: no HTTP client: {why}"),
         };
         while let Some(message) = self.messages.recv().await {
-            if let Err(why) = self.deliver(&http, &message).await {
+            if let Err(why) = self.deliver(&pool, &message).await {
                 tracing::error!(
                     "the webhook {url} is dead after {ATTEMPTS} attempts: {why}; mend it and restart the coordinator"
                 );
@@ -205,15 +201,15 @@ impl Delivery {
         }
     }
 
-    async fn deliver(&self, http: &reqwest::Client, message: &Message) -> Result<(), String> {
+    async fn deliver(&self, pool: &Pool, message: &Message) -> Result<(), String> {
         let mut pause = PAUSE;
         for attempt in 1.. {
-            let why = match self.send(http, message).await {
+            let why = match self.send(pool, message).await {
                 Ok(status) if status.is_success() => return Ok(()),
                 // The receiver wants no more events.
                 Ok(StatusCode::GONE) => return Err("410 Gone".to_owned()),
                 Ok(status) => status.to_string(),
-                Err(why) => why.without_url().to_string(),
+                Err(why) => why,
             };
             if attempt == ATTEMPTS {
                 return Err(why);
@@ -224,22 +220,23 @@ impl Delivery {
         Ok(())
     }
 
-    async fn send(
-        &self,
-        http: &reqwest::Client,
-        message: &Message,
-    ) -> Result<StatusCode, reqwest::Error> {
+    async fn send(&self, pool: &Pool, message: &Message) -> Result<StatusCode, String> {
         let Message { id, body } = message;
+        let (uri, login) = target(&self.webhook.url).map_err(|why| cause(&why))?;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_s = since_1970.unwrap_or_default().as_secs();
-        let request = http
-            .post(self.webhook.url.clone())
+        let mut request = Request::post(uri)
             .header(CONTENT_TYPE, "application/json")
             .header("webhook-id", id)
             .header("webhook-timestamp", at_s)
             .header("webhook-signature", self.webhook.sign(id, at_s, body))
-            .body(body.clone());
-        Ok(request.send().await?.status())
+            .body(Full::from(body.clone()))
+            .map_err(|why| cause(&why))?;
+        let headers = request.headers_mut();
+        headers.extend(login.map(|login| (AUTHORIZATION, login)));
+        let answer = tokio::time::timeout(TIMEOUT, pool.request(request)).await;
+        let answer = answer.map_err(|_| "no answer in time".to_owned())?;
+        Ok(answer.map_err(|why| cause(&why))?.status())
     }
 }
 

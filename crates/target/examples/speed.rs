@@ -1,5 +1,5 @@
 //! How fast the models decide and the server answers:
-//! `cargo run --release -p politely-target --example speed`.
+//! `cargo run --profile dist -p politely-target --example speed`.
 //!
 //! The server's figure includes its client, which runs on the same cores.
 

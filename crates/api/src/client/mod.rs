@@ -21,8 +21,8 @@
 mod coordinators;
 mod frontier;
 mod locks;
+pub mod transport;
 
-use std::error::Error;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::path::Path;
@@ -33,14 +33,6 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client as Pool;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::ClientConfig;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls_platform_verifier::Verifier;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
@@ -49,6 +41,7 @@ use url::form_urlencoded::Serializer;
 pub use self::locks::{ClientLock, LockFailure, LockWanted};
 
 use self::coordinators::Coordinators;
+use self::transport::{Pool, cause, pool};
 use crate::wire::{
     Answer, Cancel, Cancelled, Exchange, Exchanged, FleetStats, ImportKeys, KeyDetail, KeyPage,
     KeyPatch, KeysChanged, KeysQuery, Permits, Problem, RefusedCode, Renewed, UsagePage,
@@ -59,9 +52,6 @@ use crate::wire::{
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// The timeout for a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(2);
-/// The interval of TCP keepalive probes, and the number of probes without an answer that ends a
-/// connection.
-const KEEPALIVE: (Duration, u32) = (Duration::from_secs(5), 2);
 /// The time for pages to be sent and stored.
 const PUT_TIME: Duration = Duration::from_mins(1);
 /// The longest answer that is read, in bytes.
@@ -113,7 +103,7 @@ pub enum CallError {
 /// A client of one coordinator, or of several that share their keys. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    pool: Pool,
     coordinators: Arc<Coordinators>,
     headers: HeaderMap,
 }
@@ -151,24 +141,8 @@ impl Client {
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }
-        let tls = tls(ca)?;
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT_TIME));
-        tcp.set_keepalive(Some(KEEPALIVE.0));
-        tcp.set_keepalive_interval(Some(KEEPALIVE.0));
-        tcp.set_keepalive_retries(Some(KEEPALIVE.1));
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let pool = Pool::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .build(connector);
         Ok(Self {
-            pool,
+            pool: pool(ca, CONNECT_TIME)?,
             coordinators: Arc::new(Coordinators::new(bases)),
             headers,
         })
@@ -334,10 +308,11 @@ impl Client {
         }
         let answer = async {
             let response = self.pool.request(request).await;
-            let (head, body) = response.map_err(|why| unavailable(&why))?.into_parts();
+            let response = response.map_err(|why| CallError::Unavailable(cause(&why)));
+            let (head, body) = response?.into_parts();
             let body = Limited::new(body, ANSWER_MAX).collect().await;
-            let body = body.map_err(|why| unavailable(&*why))?.to_bytes();
-            judge(head.status, &head.headers, body)
+            let body = body.map_err(|why| CallError::Unavailable(cause(&*why)))?;
+            judge(head.status, &head.headers, body.to_bytes())
         };
         let limited = tokio::time::timeout(outgoing.held + ANSWER_TIME, answer).await;
         limited.unwrap_or_else(|_| Err(CallError::Unavailable("no answer in time".to_owned())))
@@ -370,25 +345,6 @@ fn is_closing(answer: &Answer) -> bool {
         Answer::Refused { code, .. } => *code == RefusedCode::Closing,
         _ => false,
     }
-}
-
-/// Returns a TLS configuration that trusts this machine's authorities and those of the file `ca`.
-fn tls(ca: Option<&Path>) -> Result<ClientConfig, ClientError> {
-    let wrong = |why: rustls::Error| ClientError::Tls(why.to_string());
-    let own = match ca {
-        None => Vec::new(),
-        Some(file) => CertificateDer::pem_file_iter(file)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|why| ClientError::Tls(format!("{}: {why}", file.display())))?,
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = Verifier::new_with_extra_roots(own, Arc::clone(&provider)).map_err(wrong)?;
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(wrong)?
-        .dangerous() // required for a verifier that is not a list of authorities
-        .with_custom_certificate_verifier(Arc::new(verifier));
-    Ok(config.with_no_client_auth())
 }
 
 /// Returns the base URL of the API of the coordinator at `url`.
@@ -441,39 +397,6 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Result<Bytes, 
 
 fn suffix(detail: Option<&str>) -> String {
     detail.map_or_else(String::new, |detail| format!(": {detail}"))
-}
-
-/// Returns the error with the text of its innermost cause, which is the most specific one.
-fn unavailable(error: &(dyn Error + 'static)) -> CallError {
-    let mut innermost = error;
-    while let Some(cause) = innermost.source() {
-        innermost = cause;
-    }
-    let why = innermost.to_string();
-    let why = match why.split_once(" (os error") {
-        Some((text, _)) => text.to_lowercase(),
-        None => why,
-    };
-    let advice = advice(&why);
-    CallError::Unavailable(why + advice)
-}
-
-/// Returns advice for a handshake error that will occur again.
-fn advice(why: &str) -> &'static str {
-    let known = [
-        ("InvalidContentType", "; it speaks no TLS: say http://"),
-        ("invalid HTTP version", "; it may speak TLS: say https://"),
-        (
-            "UnknownIssuer",
-            "; name a file of whom to trust in SSL_CERT_FILE (docs/reference/coordinator.md)",
-        ),
-        (
-            "CaUsedAsEndEntity",
-            "; its certificate is an authority's: let it sign one for the coordinator",
-        ),
-    ];
-    let advice = known.iter().find(|(said, _)| why.contains(said));
-    advice.map_or("", |(_, advice)| advice)
 }
 
 /// Returns the set fields of `query`, encoded for a URL.

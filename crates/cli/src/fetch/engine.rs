@@ -23,6 +23,7 @@ use super::robots::Cached;
 use super::state::sent::SentLog;
 use super::state::store::{Batch, Store};
 use super::transport::client::Clients;
+use super::transport::egresses::Egresses;
 use crate::config::Settings;
 use crate::exit::io_words;
 use crate::unavailable::Unavailable;
@@ -37,6 +38,7 @@ pub(crate) struct Engine {
     pub(crate) settings: Settings,
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
+    pub(crate) egresses: Egresses,
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
@@ -112,6 +114,7 @@ impl Engine {
         // The seed is used for the jitter of retries only.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
         Self {
+            egresses: Egresses::new(&settings),
             settings,
             limits,
             clients,

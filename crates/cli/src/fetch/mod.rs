@@ -75,8 +75,6 @@ pub(crate) struct Fetched {
 /// A key at the end of a run.
 pub(crate) struct KeyEnd {
     pub(crate) name: String,
-    /// The rate in requests per second.
-    pub(crate) rate: f64,
     /// Why the rate is not higher.
     pub(crate) held_back_by: String,
 }
@@ -105,6 +103,7 @@ pub(crate) fn fetch(
     let clients = clients.reading_bodies(limits.reads_bodies());
     if let Some(dir) = &settings.save {
         make_folder(dir)?;
+        report::save::remove_remains(dir);
     }
     let State {
         store,
@@ -155,15 +154,15 @@ pub(crate) fn fetch(
     // A lookup or a read of standard input may still block a thread. Nothing depends on it any
     // more.
     runtime.shutdown_timeout(Duration::from_millis(100));
+    if let Some(dir) = &engine.settings.save {
+        report::save::remove_remains(dir);
+    }
     let shared = engine.lock();
     let lanes = shared.lanes.all().iter();
     let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
-    let ends = keys.filter_map(|key| {
-        Some(KeyEnd {
-            name: key.as_str().to_owned(),
-            rate: engine.limits.rate(key)?,
-            held_back_by: engine.limits.held_back_by(key),
-        })
+    let ends = keys.map(|key| KeyEnd {
+        name: key.as_str().to_owned(),
+        held_back_by: engine.limits.held_back_by(key),
     });
     let keys = ends.collect();
     Ok(Fetched { exit, keys })

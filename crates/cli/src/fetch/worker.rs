@@ -1,10 +1,10 @@
 //! The life of one request: it is sent and reported to its limits. Then its page is finished,
 //! retried later, or continued at the target of a redirect.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use politely::core::gate::HoldReason;
-use politely::core::signal::{Outcome, Report, Resource, Signal, WallClock, classify};
+use politely::core::signal::{Failure, Outcome, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::{AnswerRule, Rule};
 use politely::redirect::{HOPS_MAX, follow};
@@ -53,13 +53,13 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         (Some(dir), true) => Body::Save(dir),
         (None, true) => Body::Count,
     };
-    if !engine.write_sent(&leave) {
-        drop(leave);
-        return unsent(engine, lane, pending);
-    }
-    leave.sent();
-    let sending = (engine.clients).get(leave.egress, engine.hosts(), &url, body);
-    let (came, took) = leave.during(sending).await;
+    let (came, took) = match depart(engine, &mut leave, &url, body).await {
+        Ok(ended) => ended,
+        Err(not_before) => {
+            drop(leave);
+            return unsent(engine, lane, pending, not_before);
+        }
+    };
     let (report, answer) = report(&came, took, &url, engine.limits.rule_of(&url));
     pending.status = report.status;
     let keys = leave.keys().to_vec();
@@ -127,6 +127,66 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
 }
 
+/// Records that a request leaves, and sends it. Returns its result, and how long it took.
+///
+/// # Errors
+/// The request did not leave: it could not be recorded, or no egress works. The error is the time
+/// of the next try.
+async fn depart(
+    engine: &Engine,
+    leave: &mut Leave,
+    url: &Url,
+    body: Body<'_>,
+) -> Result<(Came, Duration), Timestamp> {
+    let now = engine.limits.now();
+    let egress = engine.egresses.choose(now, leave.egress)?;
+    if !engine.write_sent(leave) {
+        return Err(now);
+    }
+    leave.sent();
+    let began = Instant::now();
+    let came = leave.during(fetch(engine, egress, url, body)).await?;
+    Ok((came, began.elapsed()))
+}
+
+/// Sends a GET for `url` through `egress`, and through others while egresses fail.
+///
+/// # Errors
+/// No egress is left, though one worked before. The error is the time of the next try.
+async fn fetch(
+    engine: &Engine,
+    mut egress: usize,
+    url: &Url,
+    body: Body<'_>,
+) -> Result<Came, Timestamp> {
+    loop {
+        let ended = engine.clients.get(egress, engine.hosts(), url, body).await;
+        let why = match ended {
+            Ok(came) => {
+                if matches!(came, Came::Answer(_)) {
+                    engine.egresses.worked(egress);
+                }
+                return Ok(match came {
+                    Came::Failed(Failure::Connect, why) => {
+                        Came::Failed(Failure::Connect, engine.egresses.through(egress) + &why)
+                    }
+                    came => came,
+                });
+            }
+            Err(why) => why,
+        };
+        let now = engine.limits.now();
+        if let Some(next) = engine.egresses.failed(now, egress, &why, &engine.talk) {
+            egress = next;
+        } else if let Some(next_try) = engine.egresses.next_try(now) {
+            return Err(next_try);
+        } else {
+            let words = format!("{}{why}", engine.egresses.through(egress));
+            return Ok(Came::Failed(Failure::Connect, words));
+        }
+    }
+}
+
 /// Applies the holds of the policy's rule for `url`.
 fn follow_rule(
     engine: &Engine,
@@ -145,8 +205,9 @@ fn follow_rule(
     }
 }
 
-/// Handles a request that could not be recorded and so did not leave. The run stops.
-fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>) {
+/// Puts a request back that did not leave: it could not be recorded, and the run stops, or no
+/// egress works. It does not leave before `not_before`.
+fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: Timestamp) {
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();
@@ -154,7 +215,7 @@ fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>) {
     if pending.purpose == Purpose::Page && pending.is_untried() {
         lanes.tried(lane);
     }
-    lanes.put_back(lane, pending, now, now);
+    lanes.put_back(lane, pending, now.max(not_before), now);
     lanes.came_back(lane, now);
 }
 

@@ -29,10 +29,10 @@ const END_HEADERS: u8 = 4;
 const NO_ERROR: u32 = 0;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
-const HTTP_1_1_REQUIRED: u32 = 13;
+pub(crate) const HTTP_1_1_REQUIRED: u32 = 13;
 
 /// The server's reaction to a request.
-enum Does {
+pub(crate) enum Does {
     Answers,
     Resets(u32),
     /// Sends a GOAWAY that leaves out the request, and closes the connection.
@@ -41,15 +41,15 @@ enum Does {
 
 /// A server that reacts to each request as `script` says for the request's number on its
 /// connection, from 1.
-struct Server {
-    url: String,
-    folder: tempfile::TempDir,
+pub(crate) struct Server {
+    pub(crate) url: String,
+    pub(crate) folder: tempfile::TempDir,
     /// Number of requests over HTTP/2 and over HTTP/1.1.
     asked: Arc<[AtomicUsize; 2]>,
 }
 
 impl Server {
-    fn start(script: impl Fn(usize) -> Does + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(script: impl Fn(usize) -> Does + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         certify(folder.path());
         let chain = CertificateDer::pem_file_iter(folder.path().join("cert.pem")).unwrap();
@@ -88,7 +88,7 @@ impl Server {
             .args(urls))
     }
 
-    fn asked(&self) -> [usize; 2] {
+    pub(crate) fn asked(&self) -> [usize; 2] {
         [0, 1].map(|version| self.asked[version].load(Ordering::Relaxed))
     }
 }

@@ -35,6 +35,7 @@ mod no_effect;
 mod otlp;
 mod packages;
 mod policy;
+mod proxies;
 mod python_client;
 mod real_peers;
 mod resume;

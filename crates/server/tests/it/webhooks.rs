@@ -26,6 +26,7 @@ const KEY: &[u8] = b"a secret of twenty-four b";
 struct Got {
     id: String,
     is_signed: bool,
+    login: String,
     body: Value,
 }
 
@@ -46,6 +47,7 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Str
     let got = Got {
         id: id.to_owned(),
         is_signed: ring::hmac::verify(&key, signed.as_bytes(), &tag).is_ok(),
+        login: header("authorization").to_owned(),
         body: serde_json::from_str(&body).unwrap(),
     };
     let mut all = receiver.got.lock().unwrap();
@@ -63,7 +65,7 @@ async fn events_of_the_chosen_kinds_are_sent_in_order_and_again_after_a_failure(
         ..Receiver::default()
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let url = format!("http://ann:pw@{}/hook", listener.local_addr().unwrap());
     let router = Router::new()
         .route("/hook", post(receive))
         .with_state(receiver.clone());
@@ -89,7 +91,8 @@ async fn events_of_the_chosen_kinds_are_sent_in_order_and_again_after_a_failure(
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     };
-    assert!(got.iter().all(|got| got.is_signed), "{got:?}");
+    let is_right = |got: &Got| got.is_signed && got.login == "Basic YW5uOnB3";
+    assert!(got.iter().all(is_right), "{got:?}");
     let keys: Vec<_> = got.iter().map(|got| &got.body["data"]["key"]).collect();
     assert_eq!(keys, ["a.example", "a.example", "b.example"]);
     assert_eq!(got[0].id, got[1].id, "a retry has the same id");

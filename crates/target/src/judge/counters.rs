@@ -5,7 +5,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 
 use super::holds::Holds;
-use super::rates::Peak;
+use super::rates::{Last, Peak};
 use crate::log::{Entry, Kind};
 
 /// Pages above this number count as accepted but not as different pages. The bits take 2 MB per
@@ -59,6 +59,7 @@ pub(crate) struct Counters {
     pub(super) first_arrival: Option<Timestamp>,
     pub(super) first_accepted: Option<Timestamp>,
     pub(super) last_accepted: Option<Timestamp>,
+    pub(super) last_10s: Last,
 }
 
 impl Counters {
@@ -86,6 +87,7 @@ impl Counters {
             first_arrival: None,
             first_accepted: None,
             last_accepted: None,
+            last_10s: Last::new(Duration::from_secs(10)),
         }
     }
 
@@ -115,6 +117,7 @@ impl Counters {
                 self.accepted += 1;
                 self.first_accepted.get_or_insert(entry.arrived());
                 self.last_accepted = Some(Timestamp::from_micros(entry.departed_us));
+                self.last_10s.accept(entry.arrived());
                 if let Some(page) = entry.page
                     && entry.status == 200
                 {

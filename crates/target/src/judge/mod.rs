@@ -52,6 +52,13 @@ pub struct HostReport {
     pub peak_1s: f64,
     /// Most requests in any five seconds, per second.
     pub peak_5s: f64,
+    /// Requests that were accepted in the last ten seconds in which any was, per second. `None` for
+    /// fewer than two.
+    #[serde(default)]
+    pub accepted_10s: Option<f64>,
+    /// Requests per second that the limit allows for long. `None` if it bounds no rate.
+    #[serde(default)]
+    pub limit_per_s: Option<f64>,
     /// Different pages served.
     pub pages: u64,
     /// Pages that were served again.
@@ -93,6 +100,8 @@ impl HostReport {
             during_hold: counters.during_hold,
             peak_1s: counters.peak_1s.rate(),
             peak_5s: counters.peak_5s.rate(),
+            accepted_10s: counters.last_10s.rate(),
+            limit_per_s: spec.limit.per_s(),
             pages: counters.pages(),
             duplicates: counters.duplicates(),
             first_accepted_s: counters

@@ -41,6 +41,37 @@ impl Peak {
     }
 }
 
+/// The requests that were accepted last. Memory is 8 bytes per request in the window.
+#[derive(Debug)]
+pub(super) struct Last {
+    window: Duration,
+    arrivals: VecDeque<Timestamp>,
+}
+
+impl Last {
+    pub(super) const fn new(window: Duration) -> Self {
+        Self {
+            window,
+            arrivals: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn accept(&mut self, at: Timestamp) {
+        self.arrivals.push_back(at);
+        while (self.arrivals.front()).is_some_and(|&first| first + self.window <= at) {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// Returns the requests per second from the first of them to the last, or `None` for fewer than
+    /// two requests.
+    pub(super) fn rate(&self) -> Option<f64> {
+        let (first, last) = (self.arrivals.front()?, self.arrivals.back()?);
+        let length_s = last.since(*first).as_secs_f64();
+        (length_s > 0.0).then(|| (self.arrivals.len() - 1) as f64 / length_s)
+    }
+}
+
 /// Returns the largest `arrivals - rate x W` over all windows W: how many requests a sender at
 /// `rate` was ahead at most. A sender with that rate and a burst keeps promise P1 exactly if this
 /// is at most `burst + 1`.
@@ -75,6 +106,16 @@ mod tests {
             (peak.rate() - 4.0 / 5.0).abs() < 1e-9,
             "0.1, 4.9, 5.0 and 5.05"
         );
+    }
+
+    #[test]
+    fn the_last_rate_leaves_out_what_is_older_than_its_window() {
+        let mut last = Last::new(Duration::from_secs(10));
+        assert_eq!(last.rate(), None);
+        for at in [0.0, 0.1, 0.2, 20.0, 22.0, 24.0, 26.0, 28.0] {
+            last.accept(Timestamp::from_secs_f64(at));
+        }
+        assert_eq!(last.rate(), Some(0.5));
     }
 
     proptest! {

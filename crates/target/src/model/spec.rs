@@ -116,6 +116,31 @@ pub enum LimitSpec {
     None {},
 }
 
+impl LimitSpec {
+    /// Returns the requests per second that the limit allows for long, in its last state. `None`:
+    /// it bounds no rate, or one that changes all the time.
+    pub fn per_s(&self) -> Option<f64> {
+        match self {
+            Self::TokenBucket { rate, .. } | Self::Leaky { rate, .. } => Some(*rate),
+            Self::FixedWindow {
+                count, window_s, ..
+            }
+            | Self::SlidingLog { count, window_s }
+            | Self::SlidingCounter { count, window_s } => Some(f64::from(*count) / window_s),
+            Self::All { of } => of.iter().filter_map(Self::per_s).reduce(f64::min),
+            Self::Steps { at } => at.last().and_then(|(_, limit)| limit.per_s()),
+            Self::Shared {
+                others_per_s, of, ..
+            } => of.per_s().map(|rate| (rate - others_per_s).max(0.0)),
+            Self::ConcurrencyReject { .. }
+            | Self::ConcurrencyQueue { .. }
+            | Self::Walk { .. }
+            | Self::Day { .. }
+            | Self::None {} => None,
+        }
+    }
+}
+
 const fn one() -> u64 {
     1
 }

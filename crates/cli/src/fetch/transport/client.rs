@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response, StatusCode};
+use hyper::body::Incoming;
 use politely::attempts::{Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of};
 use politely::coding::{CodingError, Codings};
 use politely::core::signal::{BODY_SCANNED, Failure};
@@ -17,11 +18,11 @@ use url::Url;
 
 use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
+use super::proxy::ProxyError;
 use super::unexpected::may_hide_block;
-use super::ways::{BoxError, Coming, Versions, Way, next};
+use super::ways::{BoxError, Versions, Way, next};
 use crate::config::Settings;
 use crate::exit::{Wrong, io_words};
-use crate::fetch::input::lines::without_login;
 use crate::fetch::report::save::Saving;
 
 /// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
@@ -39,8 +40,7 @@ pub(crate) struct Clients {
     settings: Settings,
     /// The maximum number of hosts for which connections are kept.
     keep_hosts_max: usize,
-    /// The proxy of each egress; empty if requests go directly.
-    proxies: Vec<String>,
+    has_proxies: bool,
     timeout: Duration,
     body_max: u64,
     /// Whether the beginning of each body is kept, for rules about answers.
@@ -53,6 +53,11 @@ pub(crate) enum Came {
     /// No whole answer came. The text explains the failure.
     Failed(Failure, String),
 }
+
+/// Why an egress failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WayFailed(pub(crate) String);
 
 /// An answer with its body, as far as the body was wanted.
 pub(crate) struct Answer {
@@ -79,6 +84,9 @@ pub(crate) enum Body<'a> {
     Keep(usize),
 }
 
+/// The words for a proxy that answers 407 to a request.
+const LOGIN: &str = "the proxy wants a valid login (407 Proxy Authentication Required), as in --proxy \
+                     http://USER:PASSWORD@HOST";
 /// The number of descriptors reserved for files and sockets that are not connections to hosts.
 const DESCRIPTORS_APART: usize = 64;
 /// The number of descriptors if the system does not report its limit: the usual limit.
@@ -107,7 +115,7 @@ impl Clients {
             cookies: (settings.cookies).then(|| Cookies::new(settings.proxies.len())),
             settings: settings.clone(),
             keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
-            proxies: settings.proxies.clone(),
+            has_proxies: !settings.proxies.is_empty(),
             timeout: settings.timeout,
             body_max: settings.max_body,
             reads_bodies: false,
@@ -125,34 +133,24 @@ impl Clients {
     }
 
     /// Sends a GET for `url` through `egress`, in a run over `hosts` hosts.
+    ///
+    /// # Errors
+    /// The egress failed, and no request has reached the host.
     pub(crate) async fn get(
         &self,
         egress: usize,
         hosts: usize,
         url: &Url,
         body: Body<'_>,
-    ) -> (Came, Duration) {
-        let began = Instant::now();
-        let attempt = self.attempt(egress, hosts, url, body, began);
-        let came = match tokio::time::timeout(self.timeout, attempt).await {
-            Ok(Came::Failed(Failure::Connect, why)) => {
-                Came::Failed(Failure::Connect, self.through(egress) + &why)
-            }
-            Ok(came) => came,
-            Err(_) => Came::Failed(
+    ) -> Result<Came, WayFailed> {
+        let attempt = self.attempt(egress, hosts, url, body, Instant::now());
+        let Ok(ended) = tokio::time::timeout(self.timeout, attempt).await else {
+            return Ok(Came::Failed(
                 Failure::Timeout,
                 format!("no whole answer within {:?}", self.timeout),
-            ),
+            ));
         };
-        (came, began.elapsed())
-    }
-
-    /// Returns the words for an error at a proxy, if `egress` is one.
-    fn through(&self, egress: usize) -> String {
-        let proxy = self.proxies.get(egress % self.proxies.len().max(1));
-        proxy.map_or_else(String::new, |proxy| {
-            format!("through {}: ", without_login(proxy))
-        })
+        ended
     }
 
     /// Sends the request. Repeats it at once over a fresh connection while the server does not
@@ -162,7 +160,7 @@ impl Clients {
         egress: usize,
         hosts: usize,
         url: &Url,
-    ) -> Result<Response<Coming>, BoxError> {
+    ) -> Result<Response<Incoming>, BoxError> {
         let cookies = self.cookies.as_ref();
         let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
         let origin = self.http1_origins.origin(url);
@@ -212,11 +210,26 @@ impl Clients {
         url: &Url,
         body: Body<'_>,
         began: Instant,
-    ) -> Came {
-        let (head, mut coming) = match self.send(egress, hosts, url).await {
+    ) -> Result<Came, WayFailed> {
+        let mut sent = self.send(egress, hosts, url).await;
+        if let Ok(answer) = &sent
+            && matches!(answer.status().as_u16(), 400 | 431)
+            && self
+                .cookies
+                .as_ref()
+                .is_some_and(|cookies| cookies.forget_once(egress, url))
+        {
+            // The site may have set more cookies than its servers accept.
+            sent = self.send(egress, hosts, url).await;
+        }
+        let (head, mut coming) = match sent {
             Ok(response) => response.into_parts(),
             Err(error) => return failed(&*error),
         };
+        // Only a proxy answers a request with this status.
+        if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.has_proxies {
+            return Err(WayFailed(LOGIN.to_owned()));
+        }
         if let Some(cookies) = &self.cookies {
             cookies.keep(egress, url, &head.headers);
         }
@@ -233,7 +246,7 @@ impl Clients {
             Err(unknown) => {
                 // This is not an error yet: the status of an error page is enough, in any coding.
                 answer.spoiled = Some(unknown.to_string());
-                return Came::Answer(answer);
+                return Ok(Came::Answer(answer));
             }
         };
         if !codings.is_identity() {
@@ -244,12 +257,20 @@ impl Clients {
         let part = PartialContent::of(answer.status, &answer.headers);
         answer.spoiled = part.map(|part| part.to_string());
         let fine = answer.status.is_success() && answer.spoiled.is_none();
+        if fine && !matches!(body, Body::Keep(_)) && codings.is_identity() {
+            let length = answer.headers.get(CONTENT_LENGTH);
+            let length = length.and_then(|length| length.to_str().ok()?.trim().parse::<u64>().ok());
+            if length.is_some_and(|length| length > self.body_max) {
+                answer.spoiled = Some(too_long(self.body_max));
+                return Ok(Came::Answer(answer));
+            }
+        }
         let saving = match body {
             Body::Save(dir) if fine => match Saving::begin(dir, url) {
                 Ok(saving) => Some(saving),
                 Err(why) => {
                     answer.spoiled = Some(format!("{}: {}", dir.display(), io_words(&why)));
-                    return Came::Answer(answer);
+                    return Ok(Came::Answer(answer));
                 }
             },
             _ => None,
@@ -278,13 +299,13 @@ impl Clients {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) if !fine => break,
-                Err(error) => return Came::Failed(undecoded(&error), error.to_string()),
+                Err(error) => return Ok(Came::Failed(undecoded(&error), error.to_string())),
             }
         }
         let sink = intake.sink();
         let enough = match sink.enough.take() {
             Some(Enough::TooLong) if fine && !matches!(body, Body::Keep(_)) => {
-                Some(format!("body exceeds {bytes_max} bytes (--max-body)"))
+                Some(too_long(bytes_max))
             }
             Some(Enough::NotSaved(why)) => Some(why),
             _ => None,
@@ -292,7 +313,7 @@ impl Clients {
         answer.spoiled = answer.spoiled.or(enough);
         answer.bytes = sink.bytes;
         answer.start = std::mem::take(&mut sink.start).into();
-        Came::Answer(answer)
+        Ok(Came::Answer(answer))
     }
 }
 
@@ -315,9 +336,21 @@ fn descriptors() -> usize {
     })
 }
 
-fn failed(error: &(dyn Error + 'static)) -> Came {
-    let failure = failure_of(error).unwrap_or(Failure::Reset);
-    Came::Failed(failure, innermost(error))
+fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
+    let words = innermost(error);
+    match ProxyError::find(error) {
+        None => {
+            let failure = failure_of(error).unwrap_or(Failure::Reset);
+            Ok(Came::Failed(failure, words))
+        }
+        // Whatever its cause, no request has reached the host.
+        Some(ProxyError::HostUnreachable(_)) => Ok(Came::Failed(Failure::Connect, words)),
+        Some(_) => Err(WayFailed(words)),
+    }
+}
+
+fn too_long(bytes_max: u64) -> String {
+    format!("body exceeds {bytes_max} bytes (--max-body)")
 }
 
 /// Returns the failure for a body that cannot be decoded.

@@ -15,9 +15,9 @@ use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::head::HeadRepair;
+use super::proxy::Hop;
 
 /// The recorded state of a connection.
 #[derive(Clone, Debug, Default)]
@@ -50,18 +50,21 @@ impl Use {
 
 /// A connection and its recorded state.
 pub(super) struct Noted {
-    stream: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
+    stream: TokioIo<MaybeHttpsStream<Hop>>,
+    /// Whether requests are sent to a proxy that forwards them.
+    is_forwarded: bool,
     used: Use,
     /// `None` for HTTP/2.
     heads: Option<HeadRepair>,
 }
 
 impl Noted {
-    pub(super) fn new(stream: MaybeHttpsStream<TokioIo<TcpStream>>) -> TokioIo<Self> {
+    pub(super) fn new(stream: MaybeHttpsStream<Hop>, is_forwarded: bool) -> TokioIo<Self> {
         let stream = TokioIo::new(stream);
         let is_http2 = stream.inner().connected().is_negotiated_h2();
         TokioIo::new(Self {
             stream,
+            is_forwarded,
             used: Use::default(),
             heads: (!is_http2).then(HeadRepair::default),
         })
@@ -74,7 +77,7 @@ impl Noted {
         }
     }
 
-    fn stream(&mut self) -> Pin<&mut TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>> {
+    fn stream(&mut self) -> Pin<&mut TokioIo<MaybeHttpsStream<Hop>>> {
         Pin::new(&mut self.stream)
     }
 }
@@ -82,7 +85,7 @@ impl Noted {
 impl Connection for Noted {
     fn connected(&self) -> Connected {
         let connected = self.stream.inner().connected();
-        connected.extra(self.used.clone())
+        connected.proxy(self.is_forwarded).extra(self.used.clone())
     }
 }
 

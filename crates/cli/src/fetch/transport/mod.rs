@@ -3,7 +3,9 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `client` | one attempt, from the request to the end of the body |
-//! | `ways` | hyper for direct requests, reqwest for proxies |
+//! | `egresses` | which proxy a request takes |
+//! | `ways` | the pooled client of one route |
+//! | `proxy` | connects directly, or through a proxy |
 //! | `connection` | notes whether a connection was used before |
 //! | `head` | repairs heads that hyper would refuse |
 //! | `cookies` | the cookies of each egress |
@@ -14,6 +16,8 @@ mod body;
 pub(super) mod client;
 mod connection;
 mod cookies;
+pub(super) mod egresses;
 mod head;
+mod proxy;
 mod unexpected;
 mod ways;

@@ -1,21 +1,22 @@
-//! The transports of requests: directly, or through a proxy.
+//! The transport of requests: hyper's own pooled client over one route, direct or through a proxy.
 //!
-//! The direct transport is hyper's own pooled client, with the connector that reqwest would give
-//! it. Reqwest around it costs as much CPU time per page as all of HTTP (measured: 6 of 20 us).
-//! Proxies are rare and have many dialects, so they use reqwest. Both tolerate the malformed header
-//! lines that browsers tolerate, with the same settings.
+//! It tolerates the malformed header lines that browsers tolerate.
 
 use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
+};
+use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
-use http_body_util::{BodyExt, Either, Empty};
+use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -23,27 +24,23 @@ use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use politely::attempts::{Unprocessed, unprocessed};
 use politely::coding::ACCEPTED;
+use politely_api::client::transport::target;
 use rustls_platform_verifier::ConfigVerifierExt;
-use tower_service::Service;
+use tower::Service;
 use url::Url;
 
 use super::client::innermost;
 use super::connection::{Noted, Use};
+use super::proxy::{Proxy, Route};
 use crate::config::Settings;
 use crate::exit::Wrong;
 
 /// One transport, with the connections it keeps.
-pub(super) enum Way {
-    Direct {
-        client: Box<Client<Connector, Empty<Bytes>>>,
-        /// The header fields of every request.
-        headers: HeaderMap,
-    },
-    Proxied {
-        client: reqwest::Client,
-        /// Whether the client keeps connections, so that one of them may be stale.
-        keeps: bool,
-    },
+pub(super) struct Way {
+    client: Client<Connector, Empty<Bytes>>,
+    /// The header fields of every request.
+    headers: HeaderMap,
+    proxy: Option<Arc<Proxy>>,
 }
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -63,9 +60,6 @@ pub(super) enum Versions {
     /// HTTP/1.1 only, for origins that answered `HTTP_1_1_REQUIRED`.
     Http1,
 }
-
-/// A body as it arrives, still encoded.
-pub(super) type Coming = Either<Incoming, reqwest::Body>;
 
 /// The maximum time to connect. A slower connection is not worth its slot.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -87,27 +81,19 @@ impl Way {
         keep: usize,
         versions: Versions,
     ) -> Result<Self, Wrong> {
-        let wrong = |why: &dyn Error| Wrong::no_client(&innermost(why));
+        let made = Self::made(settings, proxy, keep, versions);
+        made.map_err(|why| Wrong::no_client(&innermost(&*why)))
+    }
+
+    fn made(
+        settings: &Settings,
+        proxy: Option<&str>,
+        keep: usize,
+        versions: Versions,
+    ) -> Result<Self, BoxError> {
         let connect_max = settings.timeout.min(CONNECT_MAX);
-        if let Some(proxy) = proxy {
-            let accepted = HeaderValue::from_static(ACCEPTED);
-            let mut client = politely::middleware::lenient(reqwest::Client::builder())
-                .redirect(reqwest::redirect::Policy::none())
-                .user_agent(&settings.user_agent)
-                .connect_timeout(connect_max)
-                .pool_max_idle_per_host(keep)
-                .no_gzip()
-                .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, accepted)]))
-                .no_proxy();
-            if versions == Versions::Http1 {
-                client = client.http1_only();
-            }
-            let client = reqwest::Proxy::all(proxy).and_then(|proxy| client.proxy(proxy).build());
-            let client = client.map_err(|why| wrong(&why))?;
-            let keeps = keep > 0;
-            return Ok(Self::Proxied { client, keeps });
-        }
-        let tls = rustls::ClientConfig::with_platform_verifier().map_err(|why| wrong(&why))?;
+        let agent = HeaderValue::from_str(&settings.user_agent)?;
+        let tls = rustls::ClientConfig::with_platform_verifier()?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -115,12 +101,24 @@ impl Way {
         tcp.set_keepalive(Some(KEEPALIVE));
         tcp.set_keepalive_interval(Some(KEEPALIVE));
         tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+        let proxy = match proxy {
+            None => None,
+            Some(url) => {
+                let (agent, tcp, tls) = (agent.clone(), tcp.clone(), tls.clone());
+                Some(Arc::new(Proxy::new(url, agent, tcp, tls, connect_max)?))
+            }
+        };
+        let route = proxy.clone().map_or(Route::Direct(tcp), Route::Proxied);
         let inner = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http();
-        let inner = match versions {
-            Versions::All => inner.enable_all_versions().wrap_connector(tcp),
-            Versions::Http1 => inner.enable_http1().wrap_connector(tcp),
+        let connector = Connector {
+            inner: match versions {
+                Versions::All => inner.enable_all_versions().wrap_connector(route),
+                Versions::Http1 => inner.enable_http1().wrap_connector(route),
+            },
+            proxy: proxy.clone(),
+            connect_max,
         };
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -129,18 +127,22 @@ impl Way {
             .http1_allow_obsolete_multiline_headers_in_responses(true)
             .http1_allow_spaces_after_header_name_in_responses(true)
             .http1_ignore_invalid_headers_in_responses(true)
+            // Some servers know header names only as curl and browsers write them.
+            .http1_title_case_headers(true)
             .http1_max_headers(HEADER_FIELDS_MAX)
             .http1_max_buf_size(HEAD_MAX as usize)
             .http2_max_header_list_size(HEAD_MAX)
-            .build(Connector { inner, connect_max });
-        let client = Box::new(client);
-        let agent = HeaderValue::from_str(&settings.user_agent).map_err(|why| wrong(&why))?;
+            .build(connector);
         let headers = HeaderMap::from_iter([
             (ACCEPT, HeaderValue::from_static("*/*")),
             (ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED)),
             (USER_AGENT, agent),
         ]);
-        Ok(Self::Direct { client, headers })
+        Ok(Self {
+            client,
+            headers,
+            proxy,
+        })
     }
 
     /// Sends a GET for `url` with `cookies`. Returns when the head of the answer has arrived.
@@ -148,51 +150,55 @@ impl Way {
         &self,
         url: &Url,
         cookies: Option<HeaderValue>,
-    ) -> Result<Response<Coming>, Lost> {
-        match self {
-            Self::Direct { client, headers } => {
-                let mut request = request(url, headers, cookies).map_err(Lost::before)?;
-                let connection = capture_connection(&mut request);
-                match client.request(request).await {
-                    Ok(answer) => {
-                        if let Some(used) = answer.extensions().get::<Use>() {
-                            used.answered();
-                        }
-                        Ok(answer.map(Either::Left))
-                    }
-                    Err(why) => {
-                        let unprocessed = unprocessed(&why);
-                        let mut noted = http::Extensions::new();
-                        if let Some(connected) = &*connection.connection_metadata() {
-                            connected.get_extras(&mut noted);
-                        }
-                        let stale = noted.get().is_some_and(Use::is_stale);
-                        let closed = Some(Unprocessed::Closed);
-                        Err(Lost {
-                            unprocessed: unprocessed.filter(|_| stale || unprocessed != closed),
-                            why: why.into(),
-                        })
-                    }
+    ) -> Result<Response<Incoming>, Lost> {
+        let mut request = self.request(url, cookies).map_err(Lost::before)?;
+        let connection = capture_connection(&mut request);
+        match self.client.request(request).await {
+            Ok(answer) => {
+                if let Some(used) = answer.extensions().get::<Use>() {
+                    used.answered();
                 }
+                Ok(answer)
             }
-            Self::Proxied { client, keeps } => {
-                let mut request = client.get(url.clone());
-                if let Some(cookies) = cookies {
-                    request = request.header(COOKIE, cookies);
+            Err(why) => {
+                let unprocessed = unprocessed(&why);
+                let mut noted = http::Extensions::new();
+                if let Some(connected) = &*connection.connection_metadata() {
+                    connected.get_extras(&mut noted);
                 }
-                match request.send().await {
-                    Ok(answer) => Ok(Response::from(answer).map(Either::Right)),
-                    Err(why) => {
-                        let unprocessed = unprocessed(&why);
-                        let closed = Some(Unprocessed::Closed);
-                        Err(Lost {
-                            unprocessed: unprocessed.filter(|_| *keeps || unprocessed != closed),
-                            why: why.into(),
-                        })
-                    }
-                }
+                let stale = noted.get().is_some_and(Use::is_stale);
+                let closed = Some(Unprocessed::Closed);
+                Err(Lost {
+                    unprocessed: unprocessed.filter(|_| stale || unprocessed != closed),
+                    why: why.into(),
+                })
             }
         }
+    }
+
+    fn request(
+        &self,
+        url: &Url,
+        cookies: Option<HeaderValue>,
+    ) -> Result<Request<Empty<Bytes>>, BoxError> {
+        let (to, login) =
+            target(url).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        let forwarder = self.proxy.as_ref().filter(|proxy| proxy.forwards(&to));
+        let proxy_login = forwarder.and_then(|proxy| proxy.login.clone());
+        let mut request = Request::new(Empty::new());
+        let headers = request.headers_mut();
+        // RFC 9112, section 3.2, wants this field first. Over TLS it may not be HTTP/1.1.
+        if to.scheme() == Some(&Scheme::HTTP)
+            && let Some(authority) = to.authority()
+        {
+            headers.insert(HOST, HeaderValue::from_str(authority.as_str())?);
+        }
+        headers.extend(self.headers.clone());
+        headers.extend(login.map(|login| (AUTHORIZATION, login)));
+        headers.extend(proxy_login.map(|login| (PROXY_AUTHORIZATION, login)));
+        headers.extend(cookies.map(|cookies| (COOKIE, cookies)));
+        *request.uri_mut() = to;
+        Ok(request)
     }
 }
 
@@ -206,50 +212,8 @@ impl Lost {
     }
 }
 
-fn request(
-    url: &Url,
-    headers: &HeaderMap,
-    cookies: Option<HeaderValue>,
-) -> Result<Request<Empty<Bytes>>, BoxError> {
-    let mut request = Request::new(Empty::new());
-    let uri = |url: &Url| url.as_str().parse::<Uri>();
-    let unusable = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-    *request.uri_mut() = uri(url).map_err(unusable)?;
-    *request.headers_mut() = headers.clone();
-    if !url.username().is_empty() || url.password().is_some() {
-        *request.uri_mut() = uri(&without_login(url)).map_err(unusable)?;
-        request.headers_mut().insert(AUTHORIZATION, login(url)?);
-    }
-    if let Some(cookies) = cookies {
-        request.headers_mut().insert(COOKIE, cookies);
-    }
-    Ok(request)
-}
-
-fn without_login(url: &Url) -> Url {
-    let mut url = url.clone();
-    // These calls fail only for URLs without a host.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url
-}
-
-/// Returns the Basic authentication (RFC 7617) with the user and password of `url`.
-fn login(url: &Url) -> Result<HeaderValue, BoxError> {
-    use base64::Engine as _;
-    use percent_encoding::percent_decode_str as decode;
-
-    let mut pair: Vec<u8> = decode(url.username()).collect();
-    pair.push(b':');
-    pair.extend(decode(url.password().unwrap_or_default()));
-    let pair = base64::engine::general_purpose::STANDARD.encode(pair);
-    let mut value = HeaderValue::try_from(format!("Basic {pair}"))?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 /// Returns the next part of `body`, or `None` at its end.
-pub(super) async fn next(body: &mut Coming) -> Result<Option<Bytes>, BoxError> {
+pub(super) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, BoxError> {
     while let Some(frame) = body.frame().await {
         // Any other frame is trailers.
         if let Ok(data) = frame?.into_data() {
@@ -262,7 +226,8 @@ pub(super) async fn next(body: &mut Coming) -> Result<Option<Bytes>, BoxError> {
 /// Resolves the name, connects and shakes hands, all within a time.
 #[derive(Clone)]
 pub(super) struct Connector {
-    inner: HttpsConnector<HttpConnector>,
+    inner: HttpsConnector<Route>,
+    proxy: Option<Arc<Proxy>>,
     connect_max: Duration,
 }
 
@@ -276,29 +241,15 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
+        let is_forwarded = self.proxy.as_ref().is_some_and(|it| it.forwards(&to));
         let connecting = self.inner.call(to);
         let connect_max = self.connect_max;
         Box::pin(async move {
             let connected = tokio::time::timeout(connect_max, connecting).await;
             match connected {
-                Ok(connected) => connected.map(Noted::new),
+                Ok(connected) => connected.map(|stream| Noted::new(stream, is_forwarded)),
                 Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
             }
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_login_in_the_url_becomes_a_header() {
-        let url = Url::parse("http://Aladdin:open%20sesame@a.example:81/x").unwrap();
-        // The pair of RFC 7617, section 2.
-        let said = login(&url).unwrap();
-        assert_eq!(said.to_str().unwrap(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
-        assert!(said.is_sensitive());
-        assert_eq!(without_login(&url).as_str(), "http://a.example:81/x");
     }
 }

@@ -1,0 +1,209 @@
+//! The ways from this machine to all hosts, such as proxies, and which of them are set aside.
+//!
+//! A way that fails says nothing about a host or its pages. So it is set aside for all hosts, and
+//! requests take another way at once. After [`ASIDE_MIN`] one request tries it again; each further
+//! failure doubles the time, up to [`ASIDE_MAX`]. A request that gets through puts the way back.
+//!
+//! ```text
+//!              failed              its time has passed
+//!   Working ----------> Aside -------------------------> Probed
+//!      ^                  ^                               |  |
+//!      |                  +---- failed: twice as long ----+  |
+//!      +------------------------ worked ---------------------+
+//! ```
+
+use std::time::Duration;
+
+use crate::Timestamp;
+
+/// How long a way is set aside after its first failure.
+pub const ASIDE_MIN: Duration = Duration::from_secs(5);
+/// The longest time for which a way is set aside.
+pub const ASIDE_MAX: Duration = Duration::from_mins(10);
+/// A probe without a result counts as lost after this time.
+const PROBE_MAX: Duration = Duration::from_mins(1);
+
+/// All ways, by number.
+#[derive(Clone, Debug)]
+pub struct Ways(Vec<Way>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    state: State,
+    has_worked: bool,
+    failures: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Working,
+    /// No request takes the way before `until`.
+    Aside { until: Timestamp, length: Duration },
+    /// One request takes the way. Its result counts as lost at `lost_at`.
+    Probed {
+        lost_at: Timestamp,
+        length: Duration,
+    },
+}
+
+impl Ways {
+    /// Returns `count` ways that work as far as is known, at least one.
+    pub fn new(count: usize) -> Self {
+        Self(vec![Way::default(); count.max(1)])
+    }
+
+    /// Returns the way to take at `now`: `preferred` if possible, else the next one in order. A way
+    /// that is tried again after its time is taken once, until [`Ways::worked`] or
+    /// [`Ways::failed`] tells the result.
+    ///
+    /// # Errors
+    /// Every way is set aside. The error is the time at which to ask again.
+    pub fn choose(&mut self, now: Timestamp, preferred: usize) -> Result<usize, Timestamp> {
+        let count = self.0.len();
+        let mut soonest = Timestamp::NEVER;
+        for number in (0..count).map(|step| (preferred % count + step) % count) {
+            let state = &mut self.0[number].state;
+            match *state {
+                State::Working => return Ok(number),
+                State::Aside { until: at, length }
+                | State::Probed {
+                    lost_at: at,
+                    length,
+                } if at <= now => {
+                    let lost_at = now + PROBE_MAX;
+                    *state = State::Probed { lost_at, length };
+                    return Ok(number);
+                }
+                State::Aside { until: at, .. } | State::Probed { lost_at: at, .. } => {
+                    soonest = soonest.min(at);
+                }
+            }
+        }
+        Err(soonest)
+    }
+
+    /// Returns when a way may be taken: [`Timestamp::ZERO`] if one works, else the end of the
+    /// shortest time aside.
+    pub fn next_try(&self) -> Timestamp {
+        let times = self.0.iter().map(|way| match way.state {
+            State::Working => Timestamp::ZERO,
+            State::Aside { until: at, .. } | State::Probed { lost_at: at, .. } => at,
+        });
+        times.min().unwrap_or(Timestamp::ZERO)
+    }
+
+    /// Records that a request got through on `way`: a host answered, or failed behind it.
+    pub fn worked(&mut self, way: usize) {
+        if let Some(way) = self.0.get_mut(way) {
+            way.state = State::Working;
+            way.has_worked = true;
+        }
+    }
+
+    /// Records that `way` itself failed at `now`. Returns the time for which it is set aside, if
+    /// this failure sets it aside anew.
+    pub fn failed(&mut self, now: Timestamp, way: usize) -> Option<Duration> {
+        let way = self.0.get_mut(way)?;
+        way.failures = way.failures.saturating_add(1);
+        let length = match way.state {
+            State::Working => ASIDE_MIN,
+            State::Probed { length, .. } => length.saturating_mul(2).min(ASIDE_MAX),
+            // The request left before the way was set aside.
+            State::Aside { .. } => return None,
+        };
+        let until = now + length;
+        way.state = State::Aside { until, length };
+        Some(length)
+    }
+
+    /// Returns whether a request ever got through on any way.
+    pub fn has_worked(&self) -> bool {
+        self.0.iter().any(|way| way.has_worked)
+    }
+
+    /// Returns how often `way` failed.
+    pub fn failures(&self, way: usize) -> u64 {
+        self.0.get(way).map_or(0, |way| way.failures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn at(secs: u64) -> Timestamp {
+        Timestamp::from_micros(secs * 1_000_000)
+    }
+
+    #[test]
+    fn a_failed_way_is_left_out_and_the_next_one_is_taken() {
+        let mut ways = Ways::new(3);
+        assert_eq!(ways.choose(at(0), 1), Ok(1));
+        assert_eq!(ways.failed(at(0), 1), Some(ASIDE_MIN));
+        assert_eq!(ways.failed(at(0), 1), None, "an earlier request");
+        assert_eq!(ways.choose(at(4), 1), Ok(2));
+        assert_eq!(ways.choose(at(4), 7), Ok(2));
+        assert_eq!((ways.failures(1), ways.failures(2)), (2, 0));
+    }
+
+    #[test]
+    fn one_request_probes_a_way_and_each_failure_doubles_the_time() {
+        let mut ways = Ways::new(1);
+        let mut now = at(0);
+        ways.failed(now, 0);
+        let mut lengths = Vec::new();
+        for _ in 0..9 {
+            let until = ways.choose(now, 0).unwrap_err();
+            assert_eq!(ways.choose(until, 0), Ok(0));
+            assert!(ways.choose(until, 0).is_err(), "one probe");
+            now = until;
+            lengths.push(ways.failed(now, 0).unwrap().as_secs());
+        }
+        assert_eq!(lengths, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
+        let until = ways.choose(now, 0).unwrap_err();
+        assert_eq!(ways.choose(until, 0), Ok(0));
+        ways.worked(0);
+        assert!(ways.has_worked());
+        assert_eq!(ways.failed(until, 0), Some(ASIDE_MIN), "it starts over");
+    }
+
+    #[test]
+    fn a_lost_probe_is_sent_again() {
+        let mut ways = Ways::new(1);
+        ways.failed(at(0), 0);
+        assert_eq!(ways.choose(at(5), 0), Ok(0));
+        assert_eq!(ways.choose(at(64), 0), Err(at(65)));
+        assert_eq!(ways.choose(at(65), 0), Ok(0));
+    }
+
+    proptest! {
+        /// While one way works, each request gets one that works, apart from single probes.
+        #[test]
+        fn a_dead_way_gets_few_requests_and_a_live_one_the_rest(
+            dead in prop::collection::vec(any::<bool>(), 1..6),
+            preferred in prop::collection::vec(0_usize..100, 1..200),
+        ) {
+            prop_assume!(dead.contains(&false));
+            let mut ways = Ways::new(dead.len());
+            let mut now = Timestamp::ZERO;
+            let mut lost = vec![0_u32; dead.len()];
+            for preferred in &preferred {
+                now = now + Duration::from_millis(500);
+                loop {
+                    let way = ways.choose(now, *preferred).unwrap();
+                    if !dead[way] {
+                        ways.worked(way);
+                        break;
+                    }
+                    ways.failed(now, way);
+                    lost[way] += 1;
+                }
+            }
+            // Failures at 0, 5, 15, 35 and 75 s: at most five in the 100 s.
+            prop_assert!(lost.iter().all(|lost| *lost <= 5), "{lost:?}");
+        }
+    }
+}
