@@ -7,8 +7,8 @@ default:
 # Checks format, lints and unit tests; needs Rust only.
 check:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets -- -D warnings
-    cargo test --workspace --lib --quiet
+    cargo clippy --workspace --all-targets --features politely-cli/full -- -D warnings
+    cargo test --workspace --lib --quiet --features politely-cli/full
 
 # Checks what CI checks beside the tests: lints of each feature, licences, instruction counts.
 lint:
@@ -24,7 +24,11 @@ fleet:
 
 # Runs the benchmarks against peers; NAME selects one.
 bench *NAME:
-    cargo run --release -p politely-benches -- {{NAME}}
+    cargo run --profile dist -p politely-benches -- {{NAME}}
+
+# Builds the default binary from nothing, and prints the table of docs/reference/benchmarks.md.
+build-time:
+    scripts/build-time
 
 # Compares instruction counts of the hot paths with the committed numbers.
 guard:

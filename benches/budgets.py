@@ -7,7 +7,7 @@
                                            provider, for 8 processes whose estimates are ten times
                                            too large or too small
 
-It needs target/release/politely, redis-server, and the packages of clients/python.
+It needs target/dist/politely, redis-server, and the packages of clients/python.
 """
 
 import http.client
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "clients/python/src"))
-BINARY = os.environ.get("POLITELY_BIN", str(ROOT / "target/release/politely"))
+BINARY = os.environ.get("POLITELY_BIN", str(ROOT / "target/dist/politely"))
 WORKERS = 8
 HOSTS = 50
 

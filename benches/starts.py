@@ -2,7 +2,7 @@
 
 usage: .venv/bin/python benches/starts.py [--host flask-20in10-counter] [--profile crawler] [--starts 40]
 
-Needs what `scripts/setup` installs and `cargo build --release -p politely-cli` builds. A line for each start, the slowest last: how long it took, how many requests were
+Needs what `scripts/setup` installs and `cargo build --profile dist -p politely-cli --features full` builds. A line for each start, the slowest last: how long it took, how many requests were
 refused, and when in ten seconds of the clock it began.
 """
 
@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(f"starts: no module {missing.name}: scripts/setup makes .venv, whose python this is for")
 
-POLITELY = ROOT / "target/release/politely"
+POLITELY = ROOT / "target/dist/politely"
 PAGES = 150
 # Each holds a listener and a few connections.
 STARTS_MAX = 200
@@ -50,7 +50,7 @@ def main():
     if not 1 <= given.starts <= STARTS_MAX:
         parser.error(f"--starts: {given.starts}: from 1 to {STARTS_MAX}")
     if not POLITELY.exists():
-        sys.exit(f"starts: no {POLITELY}: cargo build --release -p politely-cli")
+        sys.exit(f"starts: no {POLITELY}: cargo build --profile dist -p politely-cli --features full")
 
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(given.starts)]
     ports = [listener.getsockname()[1] for listener in listeners]

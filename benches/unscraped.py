@@ -3,7 +3,7 @@
 Two coordinators serve as many waits as the callers can make, some 500 a second each. One of them is
 scraped every five seconds.
 
-usage: python3 benches/unscraped.py [MINUTES] [BINARY]   (default: 60 target/release/politely)
+usage: python3 benches/unscraped.py [MINUTES] [BINARY]   (default: 60 target/dist/politely)
 
 Prints the resident memory of both every minute, and their ratio at the end. Python's standard
 library is enough.
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 MINUTES = float(sys.argv[1]) if len(sys.argv) > 1 else 60
-BINARY = sys.argv[2] if len(sys.argv) > 2 else "target/release/politely"
+BINARY = sys.argv[2] if len(sys.argv) > 2 else "target/dist/politely"
 RATE, CALLERS, ITEMS = 1000, 8, 32
 SCRAPE_S = 5
 

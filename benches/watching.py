@@ -7,7 +7,7 @@
     benches/watching.py audit [KEYS]          an hour of all these hosts, each fetched by one of two
                                               workers, on disk; 30 days are 720 such hours
 
-It needs target/release/politely, and redis-server or Debian's zookeeper.
+It needs target/dist/politely, and redis-server or Debian's zookeeper.
 """
 
 import http.client
@@ -24,7 +24,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[1]
-BINARY = os.environ.get("POLITELY_BIN", str(ROOT / "target/release/politely"))
+BINARY = os.environ.get("POLITELY_BIN", str(ROOT / "target/dist/politely"))
 EVENTS_PER_S = 2_000
 BATCH = 20
 ITEMS_MAX = 1_000

@@ -2,12 +2,12 @@
 //! one server in one run: first a Redis, to which a script is sent, then a Valkey, which compares
 //! by itself.
 //!
-//! Run it with `cargo run --release -p politely-benches cells [CELLS]`; the default is a million
-//! cells. `SET` is measured by `redis-benchmark -P 16` with its 50 connections. The adapter sends
-//! calls of [`BATCH`] commits, with [`AT_ONCE`] calls at a time over one connection. Each commit
-//! expects the version that the cell was given last. The values are real states of hosts behind a
-//! version. Rounds alternate, and each figure is the median of its rounds. Server and callers share
-//! the machine.
+//! Run it with `cargo run --profile dist -p politely-benches cells [CELLS]`; the default is a
+//! million cells. `SET` is measured by `redis-benchmark -P 16` with its 50 connections. The adapter
+//! sends calls of [`BATCH`] commits, with [`AT_ONCE`] calls at a time over one connection. Each
+//! commit expects the version that the cell was given last. The values are real states of hosts
+//! behind a version. Rounds alternate, and each figure is the median of its rounds. Server and
+//! callers share the machine.
 
 use std::process::Command;
 use std::sync::Arc;

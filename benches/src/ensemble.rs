@@ -1,9 +1,9 @@
 //! Compares commits through the `ZooKeeper` adapter with plain versioned `setData` of the same
 //! bytes, on one ensemble of three servers in one run.
 //!
-//! Run it with `cargo run --release -p politely-benches ensemble`. Both sides use one session and
-//! have [`AT_ONCE`] batches of [`BATCH`] changes under way. Rounds alternate, and each figure is
-//! the median of its rounds. Servers and callers share the machine.
+//! Run it with `cargo run --profile dist -p politely-benches ensemble`. Both sides use one session
+//! and have [`AT_ONCE`] batches of [`BATCH`] changes under way. Rounds alternate, and each figure
+//! is the median of its rounds. Servers and callers share the machine.
 //!
 //! Then [`COORDINATORS`] limiters share one key that limits none of their callers. A permit is
 //! acquired and reported.

@@ -3,9 +3,9 @@
 //!
 //! The bare loop shows the cost of HTTP alone. It keeps as many connections, but has no URL list,
 //! no limits and no results. It runs once on one thread and once on as many threads as there are
-//! cores, and the faster run counts. politely is the release binary as a user starts it, including
-//! its start and the reading of its list. Scrapy's start is not counted. Rounds alternate, so that
-//! other load on the machine affects all clients, and medians are compared.
+//! cores, and the faster run counts. politely is the binary of the packages as a user starts it,
+//! including its start and the reading of its list. Scrapy's start is not counted. Rounds
+//! alternate, so that other load on the machine affects all clients, and medians are compared.
 //!
 //! It needs `scripts/setup` (nginx, and Scrapy in `.venv`). The politely binary is built first,
 //! unless `POLITELY` names another one, for example an older version.
@@ -254,7 +254,7 @@ fn answer_all(listener: TcpListener) {
     });
 }
 
-/// Builds the release binary and returns its path, or returns the path in `POLITELY`.
+/// Builds the binary of the packages and returns its path, or returns the path in `POLITELY`.
 fn politely() -> PathBuf {
     if let Some(other) = std::env::var_os("POLITELY") {
         return other.into();
@@ -268,10 +268,11 @@ fn politely() -> PathBuf {
     let built = Command::new(cargo)
         .args([
             "build",
-            "--release",
+            "--profile=dist",
             "-q",
             "-p",
             "politely-cli",
+            "--features=full",
             "--target-dir",
         ])
         .arg(target)
@@ -279,7 +280,7 @@ fn politely() -> PathBuf {
         .status()
         .expect("cargo");
     assert!(built.success(), "politely does not build");
-    target.join("release/politely")
+    target.join("dist/politely")
 }
 
 fn repository() -> &'static Path {

@@ -1,6 +1,6 @@
 //! Measures the hand-over of locks between limiters that share an engine.
 //!
-//! Run it with `cargo run --release -p politely-benches locks`. Engine and callers share the
+//! Run it with `cargo run --profile dist -p politely-benches locks`. Engine and callers share the
 //! machine. Each contended key has one task per limiter, which locks the key, keeps it for
 //! [`HELD`] and releases it. A hand-over lasts from the release to the next lock of the key.
 //! Further keys are locked once and kept.

@@ -1,7 +1,7 @@
 //! Measurements of this project side by side with others, as tables of ratios within one run.
 //!
 //! Run them with
-//! `cargo run --release -p politely-benches [NAME]`. The names are `cells`, `coordinator`,
+//! `cargo run --profile dist -p politely-benches [NAME]`. The names are `cells`, `coordinator`,
 //! `ensemble`, `fetch`, `limiter`, `locks`, `queue` and `shared`. Without a name, all of them run.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]

@@ -1,4 +1,4 @@
-//! Finds the commit from which the binary is built, for `politely --version`.
+//! Finds the commit from which the binary is built and its features, for `politely --version`.
 
 use std::env;
 use std::path::Path;
@@ -13,6 +13,21 @@ fn main() {
         .or_else(git_commit)
         .unwrap_or_else(|| "unknown".to_owned());
     println!("cargo:rustc-env=POLITELY_BUILD_COMMIT={commit}");
+    println!("cargo:rustc-env=POLITELY_BUILD_FEATURES={}", features());
+}
+
+/// Returns the features of the binary: those that every build has, and those that were chosen.
+fn features() -> String {
+    let chosen = ["grpc", "otlp", "rivals", "top", "zookeeper"];
+    let chosen = chosen.into_iter().filter(|name| {
+        let variable = format!("CARGO_FEATURE_{}", name.to_uppercase());
+        env::var_os(variable).is_some()
+    });
+    let all: Vec<_> = ["coordinator", "redis", "http2", "tls-ring"]
+        .into_iter()
+        .chain(chosen)
+        .collect();
+    all.join(", ")
 }
 
 /// Returns the commit that `cargo publish` noted in the package.

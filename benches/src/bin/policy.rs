@@ -1,5 +1,5 @@
 //! Times the reading and the matching of 100,000 rules:
-//! `cargo run --release -p politely-benches --bin policy`.
+//! `cargo run --profile dist -p politely-benches --bin policy`.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 

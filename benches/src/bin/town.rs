@@ -1,8 +1,8 @@
 //! Runs any crawler against the sixteen test hosts with real limits, and judges it by the hosts'
 //! own logs.
 //!
-//! `cargo run --release -p politely-benches --bin town -- [OPTIONS] [COMMAND…]` starts the hosts,
-//! runs COMMAND with a file of 16 x 150 URLs as its last argument, and prints what the hosts
+//! `cargo run --profile dist -p politely-benches --bin town -- [OPTIONS] [COMMAND…]` starts the
+//! hosts, runs COMMAND with a file of 16 x 150 URLs as its last argument, and prints what the hosts
 //! logged. Without a command it waits for Enter. `scripts/setup` installs the servers.
 //!
 //! | option | effect |

@@ -1,7 +1,8 @@
 //! Compares the coordinator with a minimal axum server with the same bodies, and measures the cost
 //! of many keys.
 //!
-//! Run it with `cargo run --release -p politely-benches -- coordinator [memory|restart|speed]`.
+//! Run it with `cargo run --profile dist -p politely-benches -- coordinator
+//! [memory|restart|speed]`.
 
 mod echo;
 mod load;

@@ -1,8 +1,8 @@
 //! Compares limiters that share keys through one redis-server with other ways to share a key there,
 //! all in one run.
 //!
-//! Run it with `cargo run --release -p politely-benches shared`. Every coordinator is a limiter
-//! with its own connection and thread. Server and callers share the machine.
+//! Run it with `cargo run --profile dist -p politely-benches shared`. Every coordinator is a
+//! limiter with its own connection and thread. Server and callers share the machine.
 
 mod cpu;
 mod one_key;

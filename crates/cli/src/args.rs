@@ -413,6 +413,14 @@ pub(crate) enum ServedKey {
 /// `error`. A URL that is given twice is fetched once.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Examples:
+  Fetch a list, keep the pages, and go on after a kill with the same command:
+    politely fetch --input urls.txt --output results.jsonl --save pages --state run
+  Call an API as fast as it allows, at most 5,000 times in any hour:
+    politely fetch --profile api --limits 5000/h --input calls.txt --output answers.jsonl
+  Share the limits with other programs through a coordinator:
+    politely fetch --coordinator http://127.0.0.1:7077 --input urls.txt
+
 Exit codes:
   0  every URL was fetched
   1  some URLs failed (the first 20 are listed), or the run was interrupted
@@ -430,7 +438,7 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Log each key's decisions to standard error; `POLITELY_LOG` takes a filter
-    /// (`politely=trace,reqwest=debug`)
+    /// (`politely=trace,hyper=debug`)
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// Form of the messages on standard error

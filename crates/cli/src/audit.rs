@@ -10,9 +10,9 @@ use tokio::runtime::Builder;
 
 use crate::args::{AuditArgs, AuditBy};
 use crate::exit::{Exit, Wrong, io_words};
+use crate::fault::{connect, failed};
 use crate::log::say;
 use crate::token;
-use crate::top::fault::{connect, failed};
 
 pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
     let token = token::read(args.token_file.as_deref())?;

@@ -8,5 +8,19 @@ pub(crate) const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
     env!("POLITELY_BUILD_COMMIT"),
-    "\nfeatures: coordinator, redis, zookeeper, http2, tls-ring",
+    "\nfeatures: ",
+    env!("POLITELY_BUILD_FEATURES"),
 );
+
+/// Returns the error for a command or value that this binary was built without.
+#[cfg(not(all(
+    feature = "grpc",
+    feature = "rivals",
+    feature = "top",
+    feature = "zookeeper"
+)))]
+pub(crate) fn without(what: &str, feature: &str) -> crate::exit::Wrong {
+    crate::exit::Wrong(format!(
+        "this binary has no {what}: install the package, or build with --features {feature}"
+    ))
+}

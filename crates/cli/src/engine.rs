@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use politely::cells::Engine;
 use politely::cells::redis::Redis;
+#[cfg(feature = "zookeeper")]
 use politely::cells::zookeeper::ZooKeeper;
 
 use crate::exit::Wrong;
@@ -20,6 +21,9 @@ pub(crate) fn connect(url: &str) -> Result<Arc<dyn Engine>, Wrong> {
             Ok(engine) => Ok(Arc::new(engine)),
             Err(why) => Err(wrong(&why)),
         },
+        #[cfg(not(feature = "zookeeper"))]
+        "zookeeper" | "zookeepers" => Err(crate::build::without("ZooKeeper", "zookeeper")),
+        #[cfg(feature = "zookeeper")]
         "zookeeper" | "zookeepers" => match ZooKeeper::connect(url) {
             Ok(engine) => Ok(Arc::new(engine)),
             Err(why) => Err(wrong(&why)),
@@ -42,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_scheme_selects_the_engine() {
-        for url in ["redis://a", "valkeys+cluster://a,b", "zookeeper://a,b,c/x"] {
+        for url in ["redis://a", "valkeys+cluster://a,b"] {
             assert!(connect(url).is_ok(), "{url}");
         }
         for (url, told) in [
@@ -52,8 +56,6 @@ mod tests {
             ),
             ("a:2181", "--store: unknown scheme \"\"; use redis://"),
             ("redis://a:b", "`a:b` is no server's address"),
-            ("zookeeper://a:b", "\"a:b\" is not a server's address"),
-            ("zookeepers://a", "without TLS or in a tunnel"),
             (
                 "zookeeper+tls://a",
                 "--store: unknown scheme \"zookeeper+tls\"",
@@ -62,5 +64,28 @@ mod tests {
             let error = connect(url).err().expect(url).to_string();
             assert!(error.contains(told), "{url}: {error}");
         }
+    }
+
+    #[cfg(feature = "zookeeper")]
+    #[test]
+    fn a_zookeeper_url_selects_an_ensemble() {
+        assert!(connect("zookeeper://a,b,c/x").is_ok());
+        for (url, told) in [
+            ("zookeeper://a:b", "\"a:b\" is not a server's address"),
+            ("zookeepers://a", "without TLS or in a tunnel"),
+        ] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(error.contains(told), "{url}: {error}");
+        }
+    }
+
+    #[cfg(not(feature = "zookeeper"))]
+    #[test]
+    fn a_build_without_zookeeper_names_the_feature() {
+        let error = connect("zookeeper://a")
+            .err()
+            .expect("no engine")
+            .to_string();
+        assert!(error.contains("--features zookeeper"), "{error}");
     }
 }

@@ -10,9 +10,9 @@ use tokio::runtime::Builder;
 
 use crate::args::{KeysArgs, KeysCommand};
 use crate::exit::{Exit, Wrong, io_words};
+use crate::fault::{connect, failed};
 use crate::log::say;
 use crate::token;
-use crate::top::fault::{connect, failed};
 
 /// The number of keys in one call.
 const KEYS_PER_CALL: usize = 1_000;

@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 
 use crate::args::LockArgs;
 use crate::exit::{Wrong, io_words};
+use crate::fault::{Fault, connect, failed};
 use crate::log::say;
 use crate::token;
-use crate::top::fault::{Fault, connect, failed};
 
 /// The exit code if the lock was lost while the command ran.
 const LOST: u8 = 121;

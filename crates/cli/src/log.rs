@@ -1,7 +1,7 @@
 //! Logs and messages on standard error, as text or as JSON lines.
 //!
-//! The environment variable `POLITELY_LOG` takes a filter of `tracing_subscriber`, such as
-//! `politely=trace,reqwest=debug`. It overrides `--verbose`, which means `politely=debug`. Without
+//! The environment variable `POLITELY_LOG` takes levels of targets, such as
+//! `politely=trace,hyper=debug`. It overrides `--verbose`, which means `politely=debug`. Without
 //! either, a server and a waiting lock log trouble (`politely=warn`). A run logs nothing, since it
 //! has its progress and its results.
 
@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::env;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::reload;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{fmt, registry, reload};
 
 use crate::exit::Wrong;
 
@@ -54,27 +55,22 @@ pub(crate) fn start(told: &Told, form: Form) -> Result<(), Wrong> {
     };
     let parsed = parse(&filter).map_err(|why| Wrong(format!("{VARIABLE}={filter}: {why}")))?;
     let color = env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(parsed)
-        .with_writer(std::io::stderr);
+    let (levels, handle) = reload::Layer::new(parsed);
+    keep(handle, filter);
+    let log = registry().with(levels);
+    let lines = fmt::layer().with_writer(std::io::stderr);
     match form {
         Form::Text => {
             let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            let log = log.with_ansi(color && is_terminal).with_filter_reloading();
-            keep(log.reload_handle(), filter);
-            log.init();
+            log.with(lines.with_ansi(color && is_terminal)).init();
         }
-        Form::Json => {
-            let log = log.json().with_filter_reloading();
-            keep(log.reload_handle(), filter);
-            log.init();
-        }
+        Form::Json => log.with(lines.json()).init(),
     }
     Ok(())
 }
 
-fn parse(filter: &str) -> Result<EnvFilter, ParseError> {
-    EnvFilter::builder().parse(filter)
+fn parse(filter: &str) -> Result<Targets, ParseError> {
+    filter.parse()
 }
 
 /// The filter of the log.
@@ -83,13 +79,13 @@ struct Filter {
     text: String,
     /// The levels that were set since, by part.
     levels: Mutex<BTreeMap<String, String>>,
-    replace: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
+    replace: Box<dyn Fn(Targets) -> Result<(), reload::Error> + Send + Sync>,
 }
 
 /// The filter of the log that [`start`] started.
 static FILTER: OnceLock<Filter> = OnceLock::new();
 
-fn keep<S: 'static>(handle: reload::Handle<EnvFilter, S>, filter: String) {
+fn keep<S: 'static>(handle: reload::Handle<Targets, S>, filter: String) {
     let _ = FILTER.set(Filter {
         text: filter,
         levels: Mutex::default(),

@@ -24,6 +24,7 @@ mod config;
 mod demo;
 mod engine;
 mod exit;
+mod fault;
 mod fetch;
 mod frontier;
 mod keys;
@@ -40,6 +41,7 @@ mod site_rps;
 mod state;
 mod target;
 mod token;
+#[cfg(feature = "top")]
 mod top;
 mod unavailable;
 mod units;
@@ -81,7 +83,10 @@ fn main() -> std::process::ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Serve(args) => serve::run(&args),
+        #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args),
+        #[cfg(not(feature = "top"))]
+        Command::Top(_) => Err(build::without("`politely top`", "top")),
         Command::Policy(args) => policy::run(&args),
         Command::Presets(args) => presets::run(&args),
         Command::Lock(args) => match lock::run(&args) {

@@ -17,7 +17,7 @@ pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<Exit, Wrong> {
 
 /// Prints one page, or writes the pages of all commands into a folder.
 pub(crate) fn print_pages(args: &ManArgs) -> Result<Exit, Wrong> {
-    let mut cli = Cli::command();
+    let mut cli = without_help_commands(Cli::command());
     cli.build();
     if let Some(dir) = &args.dir {
         make_folder(dir)?;
@@ -33,6 +33,17 @@ pub(crate) fn print_pages(args: &ManArgs) -> Result<Exit, Wrong> {
         .render(&mut text)
         .map_err(|why| Wrong(format!("cannot write a manual page: {why}")))?;
     print(&text)
+}
+
+/// Leaves out the commands `help`, whose pages would only repeat names.
+fn without_help_commands(command: clap::Command) -> clap::Command {
+    let names: Vec<String> = (command.get_subcommands())
+        .map(|sub| sub.get_name().to_owned())
+        .collect();
+    let command = command.disable_help_subcommand(true);
+    names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, without_help_commands)
+    })
 }
 
 /// Returns the command `name`.

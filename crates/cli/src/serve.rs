@@ -239,6 +239,10 @@ pub(crate) fn end() -> impl Future<Output = ()> {
 }
 
 fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
+    #[cfg(not(feature = "grpc"))]
+    if args.grpc.is_some() {
+        return Err(crate::build::without("gRPC (--grpc)", "grpc"));
+    }
     let numbers = OperatorNumbers {
         rate: args.rate.as_ref().map(|rate| rate.per_s),
         burst: args.burst,

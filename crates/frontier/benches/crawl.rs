@@ -1,7 +1,7 @@
 //! Runs a crawl in virtual time, and says how close it is to the best possible time.
 //!
 //! ```sh
-//! cargo bench -p politely-frontier --bench crawl -- DOMAINS WORKERS
+//! cargo bench --profile dist -p politely-frontier --bench crawl -- DOMAINS WORKERS
 //! ```
 
 #[path = "../tests/it/virtual_crawl.rs"]

@@ -1,7 +1,7 @@
 //! Measures the frontier on disk: adding pages, taking and giving back units, opening again.
 //!
 //! ```sh
-//! cargo bench -p politely-frontier --bench put -- PAGES DOMAINS
+//! cargo bench --profile dist -p politely-frontier --bench put -- PAGES DOMAINS
 //! ```
 
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! redis-server --port 6399 --save '' &
-//! cargo bench -p politely-redis --features frontier --bench frontier -- \
+//! cargo bench --profile dist -p politely-redis --features frontier --bench frontier -- \
 //!     redis://127.0.0.1:6399 1000000 100000 10
 //! ```
 //!

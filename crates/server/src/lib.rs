@@ -31,7 +31,14 @@
 //! | `tokens.rs` | tokens and their roles |
 //! | `private.rs` | files that only their owner can read |
 //! | `tally.rs`, `often.rs` | caps per caller; log lines with a count |
-
+#![cfg_attr(
+    not(feature = "grpc"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "some calls of the frontier have no other door than gRPC"
+    )
+)]
 #![expect(
     clippy::disallowed_methods,
     reason = "a server is where time enters and where waiting is done"

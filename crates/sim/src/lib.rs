@@ -17,24 +17,27 @@
 //! | --- | --- |
 //! | `scenario.rs`, `suite.rs`, `generate.rs`, `field.rs` | scenarios: read, named, random |
 //! | `run.rs`, `client.rs`, `polite.rs` | the event loop, and the clients that it drives |
-//! | `rivals/`, `backoff.rs` | other published laws |
+//! | `rivals/`, `backoff.rs` | other published laws (feature `rivals`) |
 //! | `optimum/`, `score.rs`, `summary.rs` | the exact optimum, and the result against it |
 //! | `plot/` | pictures of runs |
-//! | `declared/` | a study of clients that keep declared limits |
+//! | `declared/` | a study of clients that keep declared limits (feature `rivals`) |
 //!
 //! # What is not here
 //!
 //! The laws are in `politely-core` (`control/`), and the models of limits in `politely-target`. To
 //! run a scenario, use `politely simulate`.
 
+#[cfg(feature = "rivals")]
 pub mod backoff;
 pub mod client;
+#[cfg(feature = "rivals")]
 pub mod declared;
 pub mod field;
 pub mod generate;
 mod optimum;
 pub mod plot;
 pub mod polite;
+#[cfg(feature = "rivals")]
 pub mod rivals;
 pub mod run;
 pub mod scenario;

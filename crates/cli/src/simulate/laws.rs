@@ -1,7 +1,9 @@
 //! The simulated clients by name: the laws of `politely-core` and the rivals.
 
 use politely_sim::polite::Polite;
-use politely_sim::{Client, Scenario, rivals};
+#[cfg(feature = "rivals")]
+use politely_sim::rivals;
+use politely_sim::{Client, Scenario};
 
 use politely::core::Timestamp;
 use politely::core::config::Config;
@@ -13,6 +15,11 @@ use crate::exit::Wrong;
 /// Our laws in the list of choices and in `all`. The core may know more names.
 const OURS: [&str; 3] = ["discover", "aimd", "fixed"];
 const ALL: &str = "all";
+/// The laws of others in the same list.
+#[cfg(feature = "rivals")]
+const RIVALS: &[&str] = rivals::NAMES;
+#[cfg(not(feature = "rivals"))]
+const RIVALS: &[&str] = &[];
 
 /// A law or rival that can be run.
 #[derive(Clone, Debug)]
@@ -24,6 +31,7 @@ pub(super) struct Contender {
 #[derive(Clone, Debug)]
 enum Who {
     Ours(Box<Config>),
+    #[cfg(feature = "rivals")]
     Rival,
 }
 
@@ -31,7 +39,7 @@ impl Contender {
     /// Returns the named laws, each once, in the given order.
     pub(super) fn named(names: &[String], profile: SimulatedProfile) -> Result<Vec<Self>, Wrong> {
         let mut found: Vec<Self> = Vec::new();
-        let all = || ours().chain(rivals::NAMES.iter().copied());
+        let all = || ours().chain(RIVALS.iter().copied());
         let names = names.iter().map(|name| name.trim());
         let names = names.flat_map(|name| match name {
             ALL => all().collect(),
@@ -49,12 +57,18 @@ impl Contender {
                     };
                     Who::Ours(Box::new(config.with_law(law)))
                 }
-                Err(_) if rivals::NAMES.contains(&name) => Who::Rival,
+                #[cfg(feature = "rivals")]
+                Err(_) if RIVALS.contains(&name) => Who::Rival,
                 Err(_) => {
                     let choices: Vec<_> = all().chain([ALL]).collect();
                     let choices = choices.join(", ");
+                    let hint = if cfg!(feature = "rivals") {
+                        ""
+                    } else {
+                        "; a build with --features rivals has the laws of others"
+                    };
                     return Err(Wrong(format!(
-                        "unknown law {name:?}: choose from {choices}"
+                        "unknown law {name:?}: choose from {choices}{hint}"
                     )));
                 }
             };
@@ -72,9 +86,14 @@ impl Contender {
     }
 
     /// Returns a client for one worker of a run. Workers have different random numbers.
+    #[cfg_attr(
+        not(feature = "rivals"),
+        expect(unused_variables, reason = "only rivals need the scenario and numbers")
+    )]
     pub(super) fn client(&self, scenario: &Scenario, seed: u64, worker: u32) -> Box<dyn Client> {
         match &self.who {
             Who::Ours(config) => Box::new(Polite::new((**config).clone(), Timestamp::ZERO)),
+            #[cfg(feature = "rivals")]
             Who::Rival => rivals::build(&self.name, scenario, seed ^ (u64::from(worker) << 32))
                 .expect("a name from the rivals' own list"),
         }
@@ -101,7 +120,7 @@ mod tests {
     fn all_is_everybody_once() {
         let all = names(&["fixed", "all"]).unwrap();
         assert_eq!(all[0], "fixed");
-        for name in rivals::NAMES.iter().copied().chain(ours()) {
+        for name in RIVALS.iter().copied().chain(ours()) {
             assert_eq!(all.iter().filter(|one| *one == name).count(), 1, "{name}");
         }
     }
@@ -113,7 +132,7 @@ mod tests {
             error.starts_with("unknown law \"vegass\": choose from "),
             "{error}"
         );
-        for name in rivals::NAMES {
+        for name in RIVALS {
             assert!(error.contains(name), "{error}");
         }
     }

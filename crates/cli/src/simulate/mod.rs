@@ -15,7 +15,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use politely_sim::generate::{held_out, train};
-use politely_sim::{Scenario, backoff, by_family, declared, field, suite, summarise};
+use politely_sim::{Scenario, by_family, field, suite, summarise};
+#[cfg(feature = "rivals")]
+use politely_sim::{backoff, declared};
 
 use self::laws::Contender;
 use self::pictures::Pictures;
@@ -25,6 +27,7 @@ use crate::args::{SimulateArgs, SimulatedProfile};
 use crate::exit::{Exit, Wrong};
 
 /// The seed of the backoff study.
+#[cfg(feature = "rivals")]
 const STUDY_SEED: u64 = 1;
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
@@ -41,7 +44,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
             nothing_but_plot(args, "the backoff study")?;
             study(pictures.as_ref())
         }
-        "declared" => study_declared().map_err(Stopped::from),
+        "declared" => study_declared(),
         _ => simulate(args, pictures.as_ref()),
     };
     match told {
@@ -144,7 +147,8 @@ fn has_no_effect(flag: &str, study: &str) -> Wrong {
 }
 
 /// Runs clients that keep declared limits.
-fn study_declared() -> io::Result<()> {
+#[cfg(feature = "rivals")]
+fn study_declared() -> Result<(), Stopped> {
     let mut out = io::stdout().lock();
     writeln!(
         out,
@@ -159,10 +163,21 @@ fn study_declared() -> io::Result<()> {
             row.limits, row.client, row.sent
         )?;
     }
-    out.flush()
+    Ok(out.flush()?)
+}
+
+#[cfg(not(feature = "rivals"))]
+fn study_declared() -> Result<(), Stopped> {
+    Err(crate::build::without("study of declared limits", "rivals").into())
+}
+
+#[cfg(not(feature = "rivals"))]
+fn study(_pictures: Option<&Pictures>) -> Result<(), Stopped> {
+    Err(crate::build::without("backoff study", "rivals").into())
 }
 
 /// Runs Brooker's study, which has its own clients.
+#[cfg(feature = "rivals")]
 fn study(pictures: Option<&Pictures>) -> Result<(), Stopped> {
     let rows = backoff::study(STUDY_SEED);
     let mut out = io::stdout().lock();

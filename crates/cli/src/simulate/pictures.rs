@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "rivals")]
 use politely_sim::backoff::Row;
 use politely_sim::{Score, Summary, plot};
 
@@ -34,6 +35,7 @@ impl Pictures {
         self.keep(&set, &plot::field(&set, summaries, ours))
     }
 
+    #[cfg(feature = "rivals")]
     pub(super) fn study(&self, rows: &[Row]) -> Result<(), Wrong> {
         self.keep("backoff", &plot::study(rows))
     }

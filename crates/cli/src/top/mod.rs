@@ -6,7 +6,6 @@
 
 mod columns;
 mod draw;
-pub(crate) mod fault;
 mod once;
 mod paint;
 mod poll;
@@ -31,9 +30,9 @@ use tokio::sync::watch;
 
 use crate::args::TopArgs;
 use crate::exit::{Exit, Wrong, io_words};
+use crate::fault::{Fault, connect, failed};
 use crate::token;
 
-use fault::{Fault, connect, failed};
 use paint::Paint;
 use state::{Effect, Event, Order, State};
 

@@ -9,8 +9,8 @@ use politely_api::wire::{
 };
 use tokio::sync::watch;
 
-use super::fault::Fault;
 use super::state::Event;
+use crate::fault::Fault;
 
 /// The time from an answer to the next call.
 const EVERY: Duration = Duration::from_secs(1);

@@ -11,8 +11,8 @@ use ratatui::layout::Size;
 
 use super::columns;
 use super::draw;
-use super::fault::Fault;
 use super::poll::{CrawlsSeen, Seen, Shown, Wanted};
+use crate::fault::Fault;
 
 /// The number of samples of the fleet's rates for the small curves, one per second.
 const SAMPLES: usize = 60;

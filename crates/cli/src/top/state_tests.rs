@@ -6,9 +6,9 @@ use politely_api::wire::{
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Size;
 
-use super::fault::Fault;
 use super::poll::{Seen, Shown, Wanted};
 use super::state::{Effect, Event, Order, State};
+use crate::fault::Fault;
 
 /// Ten rows fit.
 const SIZE: Size = Size {

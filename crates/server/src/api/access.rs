@@ -16,6 +16,7 @@ use base64::prelude::BASE64_STANDARD;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
+#[cfg(feature = "grpc")]
 use super::grpc;
 use super::logins::{Logins, Peer};
 use super::problem::Wrong;
@@ -169,9 +170,12 @@ fn login(
 /// here needs the role operator.
 pub(super) fn permit(caller: &Caller, method: &Method, path: &str) -> Result<(), Wrong> {
     let reads = method == Method::GET || method == Method::HEAD;
-    let grpc = path.strip_prefix(grpc::PREFIX);
-    let needed = if let Some(call) = grpc {
-        grpc::role(call)
+    #[cfg(feature = "grpc")]
+    let grpc = path.strip_prefix(grpc::PREFIX).map(grpc::role);
+    #[cfg(not(feature = "grpc"))]
+    let grpc = None;
+    let needed = if let Some(role) = grpc {
+        role
     } else if reads && path.starts_with(AUDIT) {
         Role::Operator
     } else if reads {

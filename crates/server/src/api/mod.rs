@@ -10,7 +10,7 @@
 //! | `policy.rs` | the policy |
 //! | `audit.rs` | the log of operators' changes |
 //! | `frontier/` | pages, units of work, orders about crawls |
-//! | `grpc/` | the service `urlfrontier.URLFrontier` |
+//! | `grpc/` | the service `urlfrontier.URLFrontier` (feature `grpc`) |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | liveness, readiness, metrics |
 //! | `trace.rs` | spans of acquires |
@@ -26,6 +26,7 @@ mod calls;
 mod events;
 mod frontier;
 mod gate;
+#[cfg(feature = "grpc")]
 mod grpc;
 mod health;
 mod logins;
@@ -159,9 +160,10 @@ pub(crate) fn routes(
         .routes(routes!(health::ready))
         .split_for_parts();
     let description = Bytes::from(describe(&description));
+    let router = router.merge(crate::page::routes());
+    #[cfg(feature = "grpc")]
+    let router = router.merge(grpc::routes());
     let router = router
-        .merge(crate::page::routes())
-        .merge(grpc::routes())
         .route(
             "/api/v1/openapi.json",
             get(move || async move { ([(header::CONTENT_TYPE, "application/json")], description) }),

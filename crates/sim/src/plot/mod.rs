@@ -12,13 +12,15 @@
 
 mod axis;
 mod field;
+#[cfg(feature = "rivals")]
 mod study;
 mod svg;
 mod timeline;
 
 pub use field::field;
+#[cfg(feature = "rivals")]
 pub use study::study;
 pub use timeline::timeline;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "rivals"))]
 mod tests;

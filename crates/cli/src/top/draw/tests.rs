@@ -8,10 +8,10 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 
-use super::super::fault::Fault;
 use super::super::poll::{Seen, Shown};
 use super::super::state::Event;
 use super::*;
+use crate::fault::Fault;
 
 fn row(key: &str, state: KeyState, why: &str) -> KeyRow {
     KeyRow {

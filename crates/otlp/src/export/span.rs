@@ -1,6 +1,6 @@
 //! The span of an acquire.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use http::HeaderMap;
 use opentelemetry::propagation::TextMapPropagator;
@@ -9,6 +9,8 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
+
+use crate::{Acquire, AcquireResult};
 
 /// The span that caused an acquire, from the fields `traceparent` and `tracestate` of a request.
 ///
@@ -22,45 +24,6 @@ impl Parent {
     pub fn of(headers: &HeaderMap) -> Self {
         let headers = HeaderExtractor(headers);
         Self(TraceContextPropagator::new().extract_with_context(&Context::new(), &headers))
-    }
-}
-
-/// A request for a permit that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Acquire<'a> {
-    /// The key that was asked.
-    pub key: &'a str,
-    /// The worker that asked, if there is a coordinator.
-    pub worker: Option<&'a str>,
-    /// How long the request waited until it ended.
-    pub waited: Duration,
-    /// Why it waited or was refused.
-    pub reason: Option<&'a str>,
-    /// How it ended.
-    pub result: Result,
-}
-
-/// The end of a request for a permit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Result {
-    /// A permit was granted.
-    Granted,
-    /// The caller may ask again later.
-    Wait,
-    /// The request was refused.
-    Refused,
-    /// The request was malformed.
-    Error,
-}
-
-impl Result {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Granted => "granted",
-            Self::Wait => "wait",
-            Self::Refused => "refused",
-            Self::Error => "error",
-        }
     }
 }
 
@@ -85,7 +48,7 @@ pub(crate) fn send(tracer: &SdkTracer, Parent(parent): &Parent, acquire: &Acquir
         .with_start_time(ended.checked_sub(acquire.waited).unwrap_or(ended))
         .with_attributes(attributes.into_iter().flatten())
         .start_with_context(tracer, parent);
-    if acquire.result == Result::Error {
+    if acquire.result == AcquireResult::Error {
         let reason = acquire.reason.unwrap_or_default().to_owned();
         span.set_status(Status::error(reason));
     }

@@ -1,7 +1,7 @@
 //! The connection to a coordinator, and the words for a call that failed.
 
+use http::StatusCode;
 use politely_api::client::{CallError, Client, ClientError};
-use reqwest::StatusCode;
 
 use crate::exit::Wrong;
 use crate::token::Token;
