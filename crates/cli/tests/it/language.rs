@@ -103,6 +103,10 @@ fn a_crate_has_one_public_type_per_name() {
         else {
             continue;
         };
+        // The types of a build without a feature have the names of those with it.
+        if path.ends_with("/absent.rs") {
+            continue;
+        }
         for line in text.lines() {
             let mut words = line.split_whitespace();
             let (Some("pub"), Some("struct" | "enum" | "trait" | "type"), Some(found)) =

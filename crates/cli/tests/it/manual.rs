@@ -76,6 +76,13 @@ fn every_command_has_a_manual_page() {
         let page = dir.join(format!("politely-{command}.1"));
         assert!(page.exists() || command == "help", "{}", page.display());
     }
+    let pages = std::fs::read_dir(&dir).expect("the pages");
+    for page in pages {
+        let name = page.expect("a page").file_name();
+        assert!(!name.to_string_lossy().contains("help"), "{name:?}");
+    }
+    let fetch = run(politely().args(["man", "fetch"])).out;
+    assert!(fetch.contains("Examples"), "{fetch}");
     let serve = run(politely().args(["man", "serve"])).out;
     assert!(serve.contains(".TH politely-serve 1"), "{serve}");
     assert!(serve.contains("Exit codes"), "{serve}");
