@@ -13,8 +13,8 @@
 //! | none | `identity` | |
 //!
 //! Names are case-insensitive (RFC 9110, section 8.4.1). Several codings in one field or in several
-//! fields are undone in reverse order, at most [`LAYERS_MAX`] of them. Another coding of the registry
-//! is [`CodingError::Unsupported`]. A name that is no coding leaves the body as it is.
+//! fields are undone in reverse order, at most [`LAYERS_MAX`] of them. Another coding of the
+//! registry is [`CodingError::Unsupported`]. A name that is no coding leaves the body as it is.
 //!
 //! An empty body is complete in every coding, because servers name a coding for empty bodies too.
 
