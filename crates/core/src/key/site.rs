@@ -1,16 +1,11 @@
 //! The registrable domain of a canonical host.
 
 use compact_str::CompactString;
-use psl::{Domain, Psl as _};
 
 /// Returns the registrable domain of a host name, as browsers see it: the last label is a public
 /// suffix if the Public Suffix List has no longer one. `None` for a suffix itself.
 pub fn registrable_domain(name: &str) -> Option<&str> {
-    str::from_utf8(domain(name)?.as_bytes()).ok()
-}
-
-fn domain(name: &str) -> Option<Domain<'_>> {
-    psl::List.domain(name.as_bytes())
+    Some(politely_suffix::registrable_domain(name)?.name)
 }
 
 /// Returns `site/` and the registrable domain, or the host unchanged if it has none.
@@ -25,11 +20,8 @@ pub(super) fn of_host(host: CompactString) -> CompactString {
     if name.parse::<std::net::Ipv4Addr>().is_ok() {
         return host;
     }
-    let domain = domain(name)
-        .filter(|domain| domain.suffix().is_known())
-        .and_then(|domain| str::from_utf8(domain.as_bytes()).ok());
-    match domain {
-        Some(domain) => super::joined(&[super::SITE, domain]),
-        None => host,
+    match politely_suffix::registrable_domain(name) {
+        Some(domain) if domain.is_listed => super::joined(&[super::SITE, domain.name]),
+        _ => host,
     }
 }
