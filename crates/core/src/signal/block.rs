@@ -16,6 +16,8 @@
 //! | `PerimeterX` (HUMAN) | its captcha's element, the block script in its JSON | errors |
 //! | Imperva Incapsula | its challenge's frame or incident number | errors |
 //! | AWS WAF | its challenge's variables | errors |
+//! | Vercel | `x-vercel-mitigated: challenge` or `deny`, the title of its page | 202, errors |
+//! | Anubis, Imunify360, DDoS-Guard | the words or scripts of their pages | errors |
 //! | Google | the words of its "sorry" page | errors |
 //! | Sucuri, Wordfence, Kasada, F5 | the words or scripts of their block pages | errors |
 //! | others | a captcha widget *and* words that ask for a human, no login form | 403, 429, 503 |
@@ -85,6 +87,8 @@ fn by_header(headers: &HeaderMap) -> Option<&'static str> {
         Some("Cloudflare")
     } else if says("x-amzn-waf-action", &["captcha", "challenge"]) {
         Some("AWS WAF")
+    } else if says("x-vercel-mitigated", &["challenge", "deny"]) {
+        Some("Vercel")
     } else {
         None
     }
@@ -124,7 +128,7 @@ enum Proof {
 }
 
 /// The markers, compared without regard to ASCII case.
-const MARKERS: [(&[u8], Proof); 57] = [
+const MARKERS: [(&[u8], Proof); 64] = [
     (b"_cf_chl_opt", Proof::Vendor("Cloudflare")),
     (b"cf-chl-", Proof::Vendor("Cloudflare")),
     (
@@ -200,6 +204,19 @@ const MARKERS: [(&[u8], Proof); 57] = [
     (
         b"The requested URL was rejected. Please consult with your administrator",
         Proof::Vendor("F5"),
+    ),
+    (b"error code: 1020", Proof::Vendor("Cloudflare")),
+    (
+        b"used Cloudflare to restrict access",
+        Proof::Words("Cloudflare"),
+    ),
+    (b"<title>Vercel Security Checkpoint", Proof::Words("Vercel")),
+    (b"anubis_challenge", Proof::Vendor("Anubis")),
+    (b"Imunify360 bot-protection", Proof::Vendor("Imunify360")),
+    (b"check.ddos-guard.net", Proof::Vendor("DDoS-Guard")),
+    (
+        b"<title>Making sure you&#39;re not a bot!",
+        Proof::Interstitial,
     ),
     (b"<title>Pardon Our Interruption", Proof::Interstitial),
     (b"Access to this page has been denied", Proof::Interstitial),

@@ -8,7 +8,7 @@
 //! | challenge or block page (`block.rs`) | Blocked |
 //! | 1xx, 2xx, 3xx | the soft-block hook's answer, else Ok |
 //! | 404, 410 | the same: the host answered well, the page is gone |
-//! | 420, 429, 999 | `RateLimited` |
+//! | 420, 429, 430, 508, 509, 999 | `RateLimited` |
 //! | any other 4xx or 5xx with a Retry-After that asks for a wait | `RateLimited` |
 //! | 403, 503 with a spent quota (GitHub) | `RateLimited` |
 //! | any other 4xx or 5xx whose body states a limit in words (`limit_text.rs`) | `RateLimited` |
@@ -23,7 +23,8 @@
 //! only where a limit is the likely reason: the last request that a quota allows may well be
 //! answered 422.
 //!
-//! 420 is the status of Twitter's first limiter, and 999 is `LinkedIn`'s.
+//! 420 is the status of Twitter's first limiter, 430 is Shopify's, and 999 is `LinkedIn`'s. 508 and
+//! 509 are those of shared hosts (`CloudLinux`, cPanel) whose resources are used up.
 //!
 //! A wait is reported for every status from 400 on. The Retry-After of a redirect is for its target
 //! ([`Report::target_after`]). Without a Retry-After, a spent quota's reset is the wait of a
@@ -31,7 +32,7 @@
 //!
 //! There is one exception. Flask-Limiter sends its window's end as Retry-After with every answer.
 //! So the quota of a response may have some left, and its reset may be within two seconds of the
-//! Retry-After. Then the Retry-After asks for a wait only on 429, 503, 420 and 999. GitHub's
+//! Retry-After. Then the Retry-After asks for a wait only on 503 and those statuses. GitHub's
 //! secondary limit names another time than its quota's reset, and is a refusal.
 
 use std::fmt;
@@ -147,7 +148,7 @@ impl fmt::Debug for Classifier {
 
 /// Returns whether a status means a limit by itself.
 const fn means_limit(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 420 | 429 | 999)
+    matches!(status.as_u16(), 420 | 429 | 430 | 508 | 509 | 999)
 }
 
 /// The largest difference between two statements of one window's end. Both are rounded to seconds,

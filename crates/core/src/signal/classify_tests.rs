@@ -69,7 +69,7 @@ fn row_ok() {
 
 #[test]
 fn row_statuses_of_limits() {
-    for status in [420, 429, 999] {
+    for status in [420, 429, 430, 508, 509, 999] {
         for fields in [&[][..], &[WAIT], &WELL, &EXHAUSTED] {
             assert_eq!(signal(status, fields), Signal::RateLimited, "{status}");
         }

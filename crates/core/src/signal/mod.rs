@@ -49,8 +49,8 @@ pub use retry_after::{WAIT_MAX, retry_after};
 pub enum Signal {
     /// Served: 2xx, 3xx, 304, 404, 410. No evidence against the present rate.
     Ok,
-    /// The server limits this client: 420, 429, 999, or another error that names a wait, a spent
-    /// quota or a limit in words.
+    /// The server limits this client: a status that means that (420, 429, 430, 508, 509, 999), or
+    /// another error that names a wait, a spent quota or a limit in words.
     RateLimited,
     /// The server is in trouble: 502, 503, 504, 520 to 524, 529, no answer in time, or a broken
     /// connection.
@@ -157,6 +157,11 @@ pub struct Report {
     /// Reports without one count as reports about different URLs. Each refusal and each failure is
     /// then evidence against the host at once, even if all of them are about one bad URL.
     pub resource: Option<Resource>,
+    /// What the answer shares with others that may be refusals, such as its status or a hash of its
+    /// text. `None` for an answer that is the page itself, or that is known to be a refusal.
+    pub alike: Option<u32>,
+    /// Whether the host served this URL before, so an odd answer is a refusal.
+    pub was_served: bool,
     /// The costs in named units, such as tokens, as they turned out. They replace the estimates of
     /// [`crate::host::AcquireRequest::units`]; a unit that is not named here costs what was
     /// estimated.
@@ -176,6 +181,8 @@ impl Report {
             target_after: None,
             quotas: Quotas::NONE,
             resource: None,
+            alike: None,
+            was_served: false,
             used: UnitCosts::NONE,
         }
     }
