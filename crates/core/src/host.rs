@@ -15,13 +15,16 @@ mod refusal_cusum;
 mod request;
 mod rule;
 mod state;
+mod suspicion;
 mod told;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use answer::{AcquireRequest, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
+pub use answer::{
+    AcquireRequest, Decision, Directions, Doubt, Grant, HORIZON, Reason, Unused, Wait,
+};
 pub use budgets::never_fits;
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
 pub use explain::{Event, Explanation, InForce, Source};
@@ -161,14 +164,17 @@ impl Host {
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
         let may_be_a_limit = bad && self.may_be_a_limit(report);
+        let doubt = self.suspect(now, lease.as_ref(), report, rng);
         let fault = self.weigh(lease.as_ref(), report);
-        let fresh =
-            bad && fault == Fault::Host && lease.is_some_and(|lease| lease.id.0 >= self.knowing);
+        let is_new = lease.is_some_and(|lease| lease.id.0 >= self.knowing);
+        let fresh = is_new && (bad && fault == Fault::Host || doubt == Doubt::Limited);
         if fresh {
             self.before_cut(report);
         }
         if let Some(lease) = lease {
             let signal = match fault {
+                _ if doubt == Doubt::Limited => Some(Signal::RateLimited),
+                _ if doubt == Doubt::Suspected => None,
                 Fault::Host => Some(report.signal),
                 Fault::Page => Some(Signal::Ok),
                 Fault::Outage | Fault::Url => None,
@@ -177,7 +183,7 @@ impl Host {
             if let Some(signal) = signal {
                 self.learn(now, &lease, report, signal, fresh, &old);
             }
-            self.judge(now, &lease, report, fault, config, rng);
+            self.judge(now, &lease, report, (fault, doubt), config, rng);
         }
         if fault.is_the_urls() {
             self.undo_cuts(now, config);
@@ -212,6 +218,8 @@ impl Host {
             event: fresh,
             late: lease.is_none(),
             url_fault: fault.is_the_urls(),
+            doubt,
+            quarantines: self.quarantines(),
         }
     }
 
@@ -286,6 +294,7 @@ impl Host {
         if let Some(rare) = &mut self.rare {
             rare.breaker.reset();
             rare.quarantine.reset();
+            rare.suspicion = None;
             rare.pause = None;
         }
         self.leases.forget_probes();
@@ -346,6 +355,7 @@ impl Host {
         self.strikes = 0;
         if let Some(rare) = &mut self.rare {
             (rare.operator, rare.pause, rare.evidence) = (None, None, None);
+            rare.suspicion = None;
             (rare.has_outcomes, rare.declared) = (false, None);
         }
         let new = self.bounds(now, config).rate;
@@ -424,7 +434,7 @@ impl Host {
         now: Timestamp,
         lease: &Lease,
         report: &Report,
-        fault: Fault,
+        (fault, doubt): (Fault, Doubt),
         config: &Config,
         rng: &mut Rng,
     ) {
@@ -457,10 +467,12 @@ impl Host {
                 rare.quarantine.probe_lost();
             }
         } else if in_trouble {
+            let rests = *self.quarantine_rests(config);
+            let (probe, signal) = (lease.is_probe(), report.signal);
             self.rare()
-                .trouble(now, lease.is_probe(), report.signal, config, rng);
+                .trouble(now, probe, signal, (&config.breaker, &rests), rng);
         } else if let Some(rare) = &mut self.rare {
-            rare.success(lease.is_probe());
+            rare.success(lease.is_probe(), doubt);
         }
     }
 

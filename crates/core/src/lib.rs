@@ -42,6 +42,7 @@ pub mod host;
 mod join;
 pub mod key;
 pub mod lock;
+pub mod machine;
 mod pack;
 pub mod queue;
 pub mod retry;

@@ -108,6 +108,17 @@ impl Breaker {
         (self.rests > 0).then_some(self.open_until)
     }
 
+    /// Lets one more probe leave at once.
+    pub(crate) fn check_next(&mut self, now: Timestamp) {
+        self.open_until = now;
+        self.probing = false;
+    }
+
+    /// Returns how often the breaker opened since it was last closed.
+    pub(crate) const fn rests(&self) -> u8 {
+        self.rests
+    }
+
     /// Closes the breaker, as an operator asks.
     pub fn reset(&mut self) {
         *self = Self::default();

@@ -215,4 +215,41 @@ pub struct Directions {
     /// its own backoff, and goes on with other URLs. False for success, and for a failure that is
     /// evidence against the host.
     pub url_fault: bool,
+    /// Whether the host is suspected of refusing everything.
+    pub doubt: Doubt,
+    /// How often the quarantine was opened since the host last served: 0 without one. Each further
+    /// time, a request after a rest was refused.
+    pub quarantines: u8,
+}
+
+impl Directions {
+    /// Returns the directions of a key whose state is not at hand: nothing leaves before
+    /// `hold_until`, and nothing else is known.
+    pub const fn unknown(hold_until: Timestamp) -> Self {
+        Self {
+            hold_until,
+            rate: 0.0,
+            event: false,
+            late: false,
+            url_fault: false,
+            doubt: Doubt::None,
+            quarantines: 0,
+        }
+    }
+}
+
+/// Whether a host is suspected of refusing everything, after a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Doubt {
+    /// The host is not suspected. Its answers mean what they say.
+    #[default]
+    None,
+    /// The answer is like the ones before it, and may be a refusal. A later report tells: keep the
+    /// page until then.
+    Unclear,
+    /// The host is suspected. The next request should be for a page that it served before, and then
+    /// one for a page that it refused. Keep the refused pages.
+    Suspected,
+    /// A limit of the host refused the pages. They can be requested again.
+    Limited,
 }

@@ -124,6 +124,13 @@ impl Rare {
             }
             (mine, theirs) => mine.or(theirs),
         };
+        self.suspicion = match (self.suspicion.take(), other.suspicion.clone()) {
+            (Some(mut mine), Some(theirs)) => {
+                mine.join(&theirs);
+                Some(mine)
+            }
+            (mine, theirs) => mine.or(theirs),
+        };
         self.pause = match (self.pause, other.pause) {
             (Some(mine), Some(theirs)) => Some(mine.join(theirs)),
             (mine, theirs) => mine.or(theirs),

@@ -8,12 +8,13 @@ use super::budgets::Estimate;
 use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
 use super::rule::RuleState;
+use super::suspicion::Suspicion;
 use super::told::ToldBudget;
-use super::{Event, Host, Reason};
+use super::{Doubt, Event, Host, Reason};
 use crate::budget::{DeclaredLimits, Spent};
 use crate::config::{Config, InvalidConfig, Limits, check};
 use crate::control::LawChoice;
-use crate::gate::{Breaker, Pace, Rate};
+use crate::gate::{Breaker, BreakerConfig, Pace, Rate};
 use crate::lock::{LockOp, Locks, SessionId};
 use crate::signal::Signal;
 use crate::{Rng, Timestamp};
@@ -118,6 +119,9 @@ pub(super) struct Rare {
     /// Failures of single URLs, since the first report of one. Serialised like `pause`.
     #[serde(skip)]
     pub(super) evidence: Option<Box<Evidence>>,
+    /// Whether the host refuses everything, since the first odd answer. Serialised like `pause`.
+    #[serde(skip)]
+    pub(super) suspicion: Option<Box<Suspicion>>,
     /// The Crawl-delay. Serialised before the other fields, see [`super::Host::snapshot`].
     #[serde(skip)]
     pub(super) pause: Option<Pause>,
@@ -168,20 +172,25 @@ impl Rare {
         now: Timestamp,
         probe: bool,
         signal: Signal,
-        config: &Config,
+        (breaker, quarantine): (&BreakerConfig, &BreakerConfig),
         rng: &mut Rng,
     ) {
         if self.breaker.listens(probe) {
             match signal {
-                Signal::RateLimited => self.breaker.probe_refused(now, &config.breaker, rng),
+                Signal::RateLimited => self.breaker.probe_refused(now, breaker, rng),
                 Signal::Blocked => self.breaker.probe_lost(),
-                _ => _ = self.breaker.failure(now, &config.breaker, rng),
+                _ => _ = self.breaker.failure(now, breaker, rng),
             }
         }
         if self.quarantine.listens(probe) {
             match signal {
-                Signal::RateLimited => self.quarantine.probe_refused(now, &config.quarantine, rng),
-                Signal::Blocked => _ = self.quarantine.failure(now, &config.quarantine, rng),
+                Signal::RateLimited => self.quarantine.probe_refused(now, quarantine, rng),
+                Signal::Blocked => _ = self.quarantine.failure(now, quarantine, rng),
+                // The suspicion has decided.
+                _ if self
+                    .suspicion
+                    .as_ref()
+                    .is_some_and(|suspicion| suspicion.is_active()) => {}
                 // The host answered, though with an error, so it does not block.
                 Signal::Ok | Signal::UrlError => self.quarantine.success(),
                 Signal::Overloaded | Signal::Unreachable => self.quarantine.probe_lost(),
@@ -189,11 +198,12 @@ impl Rare {
         }
     }
 
-    pub(super) fn success(&mut self, probe: bool) {
-        for breaker in [&mut self.quarantine, &mut self.breaker] {
-            if breaker.listens(probe) {
-                breaker.success();
-            }
+    pub(super) fn success(&mut self, probe: bool, doubt: Doubt) {
+        if self.breaker.listens(probe) {
+            self.breaker.success();
+        }
+        if self.quarantine.listens(probe) && doubt != Doubt::Suspected {
+            self.quarantine.success();
         }
     }
 
@@ -335,6 +345,11 @@ impl Host {
         let rate = self.limits(config).byte_rate()?;
         let full = || Pace::full(now, &rate);
         Some((self.rare().bytes.get_or_insert_with(full), rate))
+    }
+
+    /// Returns how often the quarantine was opened since it was last closed.
+    pub(super) fn quarantines(&self) -> u8 {
+        self.rare.as_ref().map_or(0, |rare| rare.quarantine.rests())
     }
 
     pub(super) fn probe_returned(&mut self) {

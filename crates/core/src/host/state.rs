@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::crawl_delay::Pause;
 use super::evidence::Evidence;
 use super::rule::RuleState;
+use super::suspicion::Suspicion;
 use super::told::ToldBudget;
 use super::{Host, OperatorNumbers, Rare};
 use crate::Timestamp;
@@ -18,7 +19,7 @@ use crate::pack::{pack, unpack};
 /// The first byte of the serialised form. Another number is another layout.
 const VERSION: u8 = 11;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
-/// [`DeclaredLimits`], [`Locks`], [`RuleState`], [`ToldBudget`]s.
+/// [`DeclaredLimits`], [`Locks`], [`RuleState`], [`ToldBudget`]s, [`Suspicion`].
 const VERSION_EXTENDED: u8 = 12;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
@@ -33,9 +34,8 @@ const HAS_LOCKS: u8 = 16;
 const HAS_RULE: u8 = 32;
 /// Flag: [`ToldBudget`]s are present, after [`RuleState`].
 const HAS_TOLD: u8 = 64;
-/// All flags that this version knows.
-const FLAGS: u8 =
-    HAS_EXTRA | HAS_EVIDENCE | HAS_COHORT | HAS_DECLARED | HAS_LOCKS | HAS_RULE | HAS_TOLD;
+/// Flag: a [`Suspicion`] is present, after the [`ToldBudget`]s.
+const HAS_SUSPICION: u8 = 128;
 
 /// Fields that few keys have, written in a fixed form before the other fields.
 struct Extra {
@@ -139,7 +139,8 @@ impl Host {
             + u8::from(declared.is_some()) * HAS_DECLARED
             + u8::from(self.locks().is_some()) * HAS_LOCKS
             + u8::from(self.rule().is_some()) * HAS_RULE
-            + u8::from(self.has_told()) * HAS_TOLD;
+            + u8::from(self.has_told()) * HAS_TOLD
+            + u8::from(self.suspicion().is_some()) * HAS_SUSPICION;
         if flags == 0 {
             bytes.push(VERSION);
         } else {
@@ -165,6 +166,9 @@ impl Host {
         }
         if let Some(rare) = rare.filter(|rare| !rare.told.is_empty()) {
             bytes = postcard::to_extend(&rare.told, bytes).expect("every field serialises");
+        }
+        if let Some(suspicion) = self.suspicion() {
+            bytes = postcard::to_extend(suspicion, bytes).expect("every field serialises");
         }
         pack(self, bytes).expect("every field has a packed form")
     }
@@ -222,8 +226,8 @@ impl Host {
         let damaged = || RestoreError::Damaged(postcard::Error::SerdeDeCustom);
         let (flags, rest) = match rest.split_first() {
             _ if version != VERSION_EXTENDED => (0, rest),
-            Some((&flags, rest)) if flags & !FLAGS == 0 => (flags, rest),
-            _ => return Err(damaged()),
+            Some((&flags, rest)) => (flags, rest),
+            None => return Err(damaged()),
         };
         let (extra, rest) = match rest.split_first_chunk() {
             _ if flags & HAS_EXTRA == 0 => (None, rest),
@@ -269,6 +273,13 @@ impl Host {
         } else {
             (Vec::new(), rest)
         };
+        let (suspicion, rest) = if flags & HAS_SUSPICION != 0 {
+            let read = postcard::take_from_bytes::<Box<Suspicion>>(rest);
+            let (suspicion, rest) = read.map_err(RestoreError::Damaged)?;
+            (Some(suspicion), rest)
+        } else {
+            (None, rest)
+        };
         let mut host: Self = match version {
             VERSION | VERSION_EXTENDED => unpack(rest),
             _ => return Err(RestoreError::Version(version)),
@@ -279,6 +290,9 @@ impl Host {
         }
         if evidence.is_some() {
             host.rare().evidence = evidence;
+        }
+        if suspicion.is_some() {
+            host.rare().suspicion = suspicion;
         }
         if cohort > 0 {
             host.rare().cohort = cohort;
@@ -405,6 +419,7 @@ impl Host {
             && evidence
                 .as_ref()
                 .is_none_or(|evidence| evidence.is_plausible())
+            && self.suspicion().is_none_or(Suspicion::is_plausible)
             && self.locks().is_none_or(Locks::is_plausible)
             && operator.is_none_or(|set| {
                 set.rate.is_none_or(|rate| rate > 0.0)

@@ -17,6 +17,8 @@ fn report(signal: Signal) -> Report {
         target_after: None,
         quotas: Quotas::NONE,
         resource: None,
+        alike: None,
+        was_served: false,
         used: crate::budget::UnitCosts::NONE,
     }
 }

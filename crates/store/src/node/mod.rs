@@ -215,13 +215,7 @@ impl Node {
             hold_until: self.context.clock.local(directions.hold_until),
             ..directions
         });
-        let directions = directions.unwrap_or(Directions {
-            hold_until: local,
-            rate: 0.0,
-            event: false,
-            late: false,
-            url_fault: false,
-        });
+        let directions = directions.unwrap_or(Directions::unknown(local));
         self.context.counts.late += u64::from(directions.late);
         directions
     }

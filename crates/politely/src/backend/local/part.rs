@@ -50,11 +50,8 @@ pub(crate) fn teach(
 ) -> Directions {
     // These directions are returned if the key is gone.
     let mut directions = Directions {
-        hold_until: now,
-        rate: 0.0,
-        event: false,
         late: true,
-        url_fault: false,
+        ..Directions::unknown(now)
     };
     let mut key = None;
     part.with(|entry| {

@@ -227,11 +227,8 @@ impl Session {
         let known = self.known.get(key).copied();
         let given = now + report.retry_after.unwrap_or_default();
         Directions {
-            hold_until: known.map_or(given, |known| known.hold_until.max(given)),
             rate: known.map_or(0.0, |known| known.rate),
-            event: false,
-            late: false,
-            url_fault: false,
+            ..Directions::unknown(known.map_or(given, |known| known.hold_until.max(given)))
         }
     }
 

@@ -1,0 +1,330 @@
+//! Tells a host that refuses everything from a host with many bad pages, by its behaviour.
+//!
+//! Lists of statuses and words of refusals never end. What refusals share is this: a host served,
+//! and then it answers several different URLs alike. Such a host is *suspected*. It gets one
+//! request at a time, each after a rest that doubles. The proof is a page that the host served
+//! before:
+//!
+//! ```text
+//!          a run of like answers that is rare here
+//!   Clear ------------------------------------------> Suspected --+ refused too:
+//!     ^ ^                                               |    ^    | the rest doubles
+//!     | |                      served as before         |    +----+
+//!     | |                                               v
+//!     | +--- a refused URL is refused again: ------- Checking
+//!     |      the answer is ordinary here                |
+//!     +----- a refused URL is served: a limit ----------+
+//! ```
+//!
+//! Workers that cannot ask for a page again send their next page after the rest. If it is served,
+//! the suspicion ends.
+//!
+//! The caller says what an answer shares with others ([`Report::alike`]): its status, or a hash of
+//! its text.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use super::Host;
+use super::answer::Doubt;
+use crate::config::Config;
+use crate::gate::{BreakerConfig, Lease};
+use crate::signal::{Report, Resource, Signal};
+use crate::{Rng, Timestamp};
+
+/// The fewest different URLs in a run of like answers that make a host suspected.
+const RUN_MIN: usize = 3;
+/// The number of URLs that are remembered of a run.
+const RUN_MAX: usize = 16;
+/// The probability below which a run is no chance, if pages fail at this host's usual share.
+const RARE_RUN: f64 = 1e-3;
+/// The number of kinds of answers that are remembered as ordinary.
+const ORDINARY_MAX: usize = 8;
+/// The counts are halved when the answers reach this number, so that old answers fade.
+const ANSWERS_MAX: u8 = 200;
+/// The assumed answers before any is known: 0.5 odd ones of 5.5.
+const PRIOR: (f64, f64) = (0.5, 5.5);
+/// The rests of a suspected host: 5 s, doubling to 10 min. That is at most 14 requests in the first
+/// hour of a ban, and a limit of some seconds costs one rest.
+const RESTS: BreakerConfig = BreakerConfig {
+    trip_after: 1,
+    rest_min: Duration::from_secs(5),
+    rest_max: Duration::from_mins(10),
+};
+
+/// What the answers of one host have in common.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Suspicion {
+    stage: Stage,
+    /// What the answers of the present run share.
+    alike: u32,
+    /// The URLs of the present run.
+    run: SmallVec<[u32; 4]>,
+    /// Answers that proved to be ordinary at this host.
+    ordinary: SmallVec<[u32; 2]>,
+    /// Answers before the present run. The next field counts how many of them were odd.
+    answers: u8,
+    odd: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Stage {
+    #[default]
+    Clear,
+    /// A page that was served before proved that the host works. Next is a page of the run.
+    Checking,
+    /// The host seems to refuse everything.
+    Suspected,
+}
+
+/// What an answer says about the suspicion.
+enum Sight {
+    /// A page.
+    Page,
+    /// An answer that it shares with others.
+    Odd(u32),
+    /// Something else, which other gates judge.
+    Other,
+}
+
+/// The effect of one answer on the host.
+enum Effect {
+    Nothing,
+    /// The host becomes suspected.
+    Suspect,
+    /// The probe failed.
+    Refused,
+    /// The next request may leave at once, alone.
+    Check,
+    /// The suspicion is over.
+    Clear,
+}
+
+impl Sight {
+    const fn of(report: &Report) -> Self {
+        match (report.alike, report.signal) {
+            (Some(alike), Signal::Ok | Signal::UrlError) => Self::Odd(alike),
+            (None, Signal::Ok) => Self::Page,
+            _ => Self::Other,
+        }
+    }
+
+    const fn is_answer(&self) -> bool {
+        !matches!(self, Self::Other)
+    }
+}
+
+impl Suspicion {
+    /// Returns whether the host is not clear of suspicion.
+    pub(super) fn is_active(&self) -> bool {
+        self.stage != Stage::Clear
+    }
+
+    /// Handles an answer for `url`. `probe` means that the request was sent alone, to find out.
+    fn see(&mut self, url: u32, sight: &Sight, probe: bool, was_served: bool) -> (Effect, Doubt) {
+        match (self.stage, sight) {
+            (Stage::Clear, Sight::Odd(alike)) => self.odd(url, *alike),
+            (Stage::Clear, Sight::Page) => {
+                self.end_run();
+                self.count(1, 0);
+                (Effect::Nothing, Doubt::None)
+            }
+            (Stage::Suspected, Sight::Odd(alike)) => {
+                self.remember(url, *alike);
+                let effect = if probe {
+                    Effect::Refused
+                } else {
+                    Effect::Nothing
+                };
+                (effect, Doubt::Suspected)
+            }
+            (Stage::Suspected | Stage::Checking, Sight::Page) if self.run.contains(&url) => {
+                // A page that had left before the suspicion proves as much.
+                *self = Self {
+                    ordinary: std::mem::take(&mut self.ordinary),
+                    ..Self::default()
+                };
+                (Effect::Clear, Doubt::Limited)
+            }
+            (Stage::Suspected, Sight::Page) if probe && was_served => {
+                self.stage = Stage::Checking;
+                (Effect::Check, Doubt::Suspected)
+            }
+            (Stage::Suspected, Sight::Page) if probe => {
+                self.stage = Stage::Clear;
+                self.run.clear();
+                (Effect::Clear, Doubt::None)
+            }
+            (Stage::Checking, Sight::Odd(alike)) if probe && *alike == self.alike => {
+                if self.ordinary.len() == ORDINARY_MAX {
+                    self.ordinary.remove(0);
+                }
+                self.ordinary.push(*alike);
+                self.stage = Stage::Clear;
+                self.end_run();
+                (Effect::Clear, Doubt::None)
+            }
+            (Stage::Checking, Sight::Page | Sight::Odd(_)) if probe => {
+                (Effect::Check, Doubt::Suspected)
+            }
+            (Stage::Clear, Sight::Other) if self.run.is_empty() => (Effect::Nothing, Doubt::None),
+            (Stage::Clear, Sight::Other) => (Effect::Nothing, Doubt::Unclear),
+            (Stage::Suspected | Stage::Checking, _) => (Effect::Nothing, Doubt::Suspected),
+        }
+    }
+
+    /// Handles an odd answer while the host is clear.
+    fn odd(&mut self, url: u32, alike: u32) -> (Effect, Doubt) {
+        if self.ordinary.contains(&alike) {
+            self.end_run();
+            self.count(1, 1);
+            return (Effect::Nothing, Doubt::None);
+        }
+        if alike != self.alike {
+            self.end_run();
+        }
+        self.remember(url, alike);
+        if self.run.len() < RUN_MIN || !self.is_rare() {
+            return (Effect::Nothing, Doubt::Unclear);
+        }
+        self.stage = Stage::Suspected;
+        (Effect::Suspect, Doubt::Suspected)
+    }
+
+    fn remember(&mut self, url: u32, alike: u32) {
+        self.alike = alike;
+        if self.run.len() < RUN_MAX && !self.run.contains(&url) {
+            self.run.push(url);
+        }
+    }
+
+    /// Counts the run as odd answers of pages.
+    fn end_run(&mut self) {
+        let length = self.run.len() as u8;
+        self.count(length, length);
+        self.run.clear();
+    }
+
+    fn count(&mut self, answers: u8, odd: u8) {
+        self.answers += answers;
+        self.odd += odd;
+        if self.answers >= ANSWERS_MAX {
+            (self.answers, self.odd) = (self.answers / 2, self.odd / 2);
+        }
+    }
+
+    /// Returns whether a run of this length is no chance.
+    fn is_rare(&self) -> bool {
+        let share = (f64::from(self.odd) + PRIOR.0) / (f64::from(self.answers) + PRIOR.1);
+        let mut likely = 1.0;
+        for _ in 0..self.run.len() {
+            likely *= share;
+        }
+        likely < RARE_RUN
+    }
+
+    /// Returns whether reports could have led to this state. Restored bytes may be anything.
+    pub(super) fn is_plausible(&self) -> bool {
+        self.run.len() <= RUN_MAX
+            && self.ordinary.len() <= ORDINARY_MAX
+            && self.answers < ANSWERS_MAX
+            && self.odd <= self.answers
+    }
+
+    /// Merges `other`: the one that suspects more.
+    pub(super) fn join(&mut self, other: &Self) {
+        let key = |one: &Self| (one.stage, one.run.len(), one.answers, one.odd, one.alike);
+        let more = match key(self).cmp(&key(other)) {
+            std::cmp::Ordering::Equal => {
+                (self.run.as_slice(), self.ordinary.as_slice())
+                    < (other.run.as_slice(), other.ordinary.as_slice())
+            }
+            order => order.is_lt(),
+        };
+        if more {
+            self.clone_from(other);
+        }
+    }
+}
+
+impl Host {
+    /// Returns whether the host is suspected of refusing everything.
+    pub(super) fn is_suspected(&self) -> bool {
+        self.suspicion().is_some_and(Suspicion::is_active)
+    }
+
+    pub(super) fn suspicion(&self) -> Option<&Suspicion> {
+        self.rare.as_ref()?.suspicion.as_deref()
+    }
+
+    /// Handles the suspicion after a report. Returns what it says about the page's answer.
+    #[inline]
+    pub(super) fn suspect(
+        &mut self,
+        now: Timestamp,
+        lease: Option<&Lease>,
+        report: &Report,
+        rng: &mut Rng,
+    ) -> Doubt {
+        if report.alike.is_none() && self.suspicion().is_none() {
+            return Doubt::None;
+        }
+        self.see(now, lease, report, rng)
+    }
+
+    #[cold]
+    fn see(
+        &mut self,
+        now: Timestamp,
+        lease: Option<&Lease>,
+        report: &Report,
+        rng: &mut Rng,
+    ) -> Doubt {
+        let (Some(url), Some(lease)) = (report.resource.map(Resource::short), lease) else {
+            return if self.is_suspected() {
+                Doubt::Suspected
+            } else {
+                Doubt::None
+            };
+        };
+        let has_served = self.latency.p50().is_some();
+        let sight = Sight::of(report);
+        if !has_served && matches!(sight, Sight::Odd(_)) {
+            // A host that never served a page is no host that changed.
+            return Doubt::None;
+        }
+        let rare = self.rare();
+        let suspicion = rare.suspicion.get_or_insert_default();
+        let (effect, doubt) = suspicion.see(url, &sight, lease.is_probe(), report.was_served);
+        match effect {
+            // The probe told nothing. Other signals than these are judged with the breaker.
+            Effect::Nothing
+                if lease.is_probe() && sight.is_answer() && doubt == Doubt::Suspected =>
+            {
+                rare.quarantine.probe_lost();
+            }
+            Effect::Nothing => {}
+            Effect::Suspect | Effect::Refused => {
+                rare.quarantine.failure(now, &RESTS, rng);
+            }
+            Effect::Check => rare.quarantine.check_next(now),
+            Effect::Clear => rare.quarantine.success(),
+        }
+        doubt
+    }
+
+    /// Returns the rests of the quarantine. They are short while the host is only suspected.
+    pub(super) fn quarantine_rests<'a>(&self, config: &'a Config) -> &'a BreakerConfig {
+        if self.is_suspected() {
+            &RESTS
+        } else {
+            &config.quarantine
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "suspicion_tests.rs"]
+mod tests;

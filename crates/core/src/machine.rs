@@ -1,0 +1,174 @@
+//! Whether the network of this machine works: its link and its resolver.
+//!
+//! While it does not, failures say nothing about hosts and their pages. The sign is that several
+//! hosts fail in a row in ways that hosts seldom fail in, and none answers between. Then requests
+//! pause, and one request every [`PROBE_EVERY`] finds out whether a host answers again.
+//!
+//! Few hosts may well be down together. So a pause for fewer than [`HOSTS_SURE`] hosts ends after
+//! [`UNSURE_MAX`], and then the hosts are judged as ever, until one answers.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::Timestamp;
+
+/// The time between two probes.
+pub const PROBE_EVERY: Duration = Duration::from_secs(3);
+/// The number of hosts whose names the resolver cannot look up from which on it is at fault.
+const UNRESOLVED_MIN: usize = 2;
+/// The number of hosts that answered before and are silent now from which on the link is at fault.
+const SILENT_MIN: usize = 3;
+/// The number of hosts from which on a pause has no end of its own.
+pub const HOSTS_SURE: usize = 5;
+/// The longest pause for fewer hosts.
+pub const UNSURE_MAX: Duration = Duration::from_mins(5);
+
+/// A failure that may be this machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The resolver did not answer, or failed.
+    Unresolved,
+    /// No route, or no answer in time, from a host that answered before.
+    Silent,
+    /// This machine has no descriptor left.
+    OutOfDescriptors,
+}
+
+/// The state of this machine's network.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// The hosts that failed since the last answer, by hash, and their failures.
+    failing: SmallVec<[(u32, Trouble); 4]>,
+    pause: Option<Pause>,
+    /// Whether a pause ended without an answer.
+    is_unsure: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    since: Timestamp,
+    next_probe: Timestamp,
+}
+
+impl Machine {
+    /// Records that a host answered. Returns how long requests had paused, if they did.
+    #[inline]
+    pub fn answered(&mut self, now: Timestamp) -> Option<Duration> {
+        if self.failing.is_empty() {
+            return None;
+        }
+        let pause = self.pause;
+        *self = Self::default();
+        pause.map(|pause| now.since(pause.since))
+    }
+
+    /// Records that a request to `host` failed. Returns whether this machine is at fault, so the
+    /// failure counts against nobody.
+    pub fn failed(&mut self, now: Timestamp, host: u32, trouble: Trouble) -> bool {
+        if self.failing.len() < HOSTS_SURE && !self.failing.iter().any(|(known, _)| *known == host)
+        {
+            self.failing.push((host, trouble));
+        }
+        let count = |of| {
+            self.failing
+                .iter()
+                .filter(|(_, trouble)| *trouble == of)
+                .count()
+        };
+        let is_found = trouble == Trouble::OutOfDescriptors
+            || count(Trouble::Unresolved) >= UNRESOLVED_MIN
+            || count(Trouble::Silent) >= SILENT_MIN;
+        if !is_found || self.is_unsure {
+            return false;
+        }
+        self.pause.get_or_insert(Pause {
+            since: now,
+            next_probe: now + PROBE_EVERY,
+        });
+        true
+    }
+
+    /// Returns whether a request may be sent at `now`. While requests pause, that is a probe.
+    ///
+    /// # Errors
+    /// The time of the next probe.
+    pub fn may_send(&mut self, now: Timestamp) -> Result<(), Timestamp> {
+        let Some(pause) = &mut self.pause else {
+            return Ok(());
+        };
+        if self.failing.len() < HOSTS_SURE && now.since(pause.since) >= UNSURE_MAX {
+            self.pause = None;
+            self.is_unsure = true;
+            return Ok(());
+        }
+        if now < pause.next_probe {
+            return Err(pause.next_probe);
+        }
+        pause.next_probe = now + PROBE_EVERY;
+        Ok(())
+    }
+
+    /// Returns since when requests pause.
+    pub fn paused_since(&self) -> Option<Timestamp> {
+        self.pause.map(|pause| pause.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(secs: u64) -> Timestamp {
+        Timestamp::from_micros(secs * 1_000_000)
+    }
+
+    #[test]
+    fn names_of_two_hosts_that_cannot_be_looked_up_pause_requests() {
+        let mut machine = Machine::default();
+        assert!(!machine.failed(at(0), 1, Trouble::Unresolved));
+        assert!(
+            !machine.failed(at(1), 1, Trouble::Unresolved),
+            "the same host"
+        );
+        assert_eq!(machine.may_send(at(1)), Ok(()));
+        assert!(machine.failed(at(2), 2, Trouble::Unresolved));
+        assert_eq!(machine.may_send(at(2)), Err(at(5)));
+        assert_eq!(machine.may_send(at(5)), Ok(()), "a probe");
+        assert_eq!(machine.may_send(at(5)), Err(at(8)));
+        assert!(machine.failed(at(6), 1, Trouble::Silent));
+        assert_eq!(machine.answered(at(9)), Some(Duration::from_secs(7)));
+        assert_eq!(machine.may_send(at(9)), Ok(()));
+    }
+
+    #[test]
+    fn an_answer_between_shows_that_the_machine_works() {
+        let mut machine = Machine::default();
+        for secs in 0..100 {
+            assert!(!machine.failed(at(secs), 2 * secs as u32, Trouble::Silent));
+            assert!(!machine.failed(at(secs), 2 * secs as u32 + 1, Trouble::Silent));
+            assert_eq!(machine.answered(at(secs)), None);
+        }
+    }
+
+    #[test]
+    fn a_pause_for_few_hosts_ends_and_one_for_many_does_not() {
+        for (hosts, sends) in [(3, true), (5, false)] {
+            let mut machine = Machine::default();
+            for host in 0..hosts {
+                machine.failed(at(0), host, Trouble::Silent);
+            }
+            let late = at(UNSURE_MAX.as_secs());
+            assert_eq!(machine.may_send(late), Ok(()), "a probe or more");
+            assert_eq!(machine.may_send(late).is_ok(), sends);
+            assert_eq!(machine.failed(late, 0, Trouble::Silent), !sends);
+        }
+    }
+
+    #[test]
+    fn without_descriptors_a_single_host_is_enough() {
+        let mut machine = Machine::default();
+        assert!(machine.failed(at(0), 1, Trouble::OutOfDescriptors));
+        assert_eq!(machine.may_send(at(1)), Err(at(3)));
+    }
+}
