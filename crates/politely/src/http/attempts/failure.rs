@@ -99,12 +99,14 @@ enum Clue {
     Connecting,
     Timeout,
     Tls,
+    /// A handshake that broke off, and that may succeed at the next try.
+    BrokenHandshake,
     Broken,
     Malformed,
 }
 
 /// Phrases of hyper 1, hyper-util 0.1, reqwest 0.13, tower 0.5, h2 0.4, tokio-rustls 0.26 and std.
-const PHRASES: [(&str, Clue); 19] = [
+const PHRASES: [(&str, Clue); 20] = [
     ("dns error", Clue::Dns),
     ("failed to lookup address", Clue::Dns),
     ("emporary failure in name resolution", Clue::Resolver),
@@ -114,6 +116,7 @@ const PHRASES: [(&str, Clue); 19] = [
     ("operation timed out", Clue::Timeout),
     ("request timed out", Clue::Timeout),
     ("tls handshake", Clue::Tls),
+    ("tls handshake eof", Clue::BrokenHandshake),
     ("invalid peer certificate", Clue::Tls),
     ("connection closed", Clue::Broken),
     ("connection error", Clue::Broken),
@@ -143,8 +146,8 @@ impl Clues {
             self.clues.push(Clue::Timeout);
         }
         #[cfg(any(feature = "reqwest", feature = "coordinator"))]
-        if error.is::<rustls::Error>() {
-            self.clues.push(Clue::Tls);
+        if let Some(error) = error.downcast_ref::<rustls::Error>() {
+            self.clues.push(of_tls(error));
         }
         let words = error.to_string();
         let found = PHRASES.iter().filter(|(phrase, _)| words.contains(phrase));
@@ -177,6 +180,9 @@ impl Clues {
                 Failure::NoSuchHost
             });
         }
+        if has(Clue::BrokenHandshake) {
+            return Some(Failure::Connect);
+        }
         // rustls returns its errors as invalid data. Before a connection is established, nothing
         // else can be invalid data.
         if has(Clue::Tls) || (has(Clue::Connecting) && self.io == Some(InvalidData)) {
@@ -193,6 +199,25 @@ impl Clues {
             return Some(Failure::Malformed);
         }
         (has(Clue::Broken) || self.io.is_some()).then_some(Failure::Reset)
+    }
+}
+
+/// Returns the meaning of an error of TLS. An alert that is not about certificates, versions or
+/// names says that the server failed this time.
+#[cfg(any(feature = "reqwest", feature = "coordinator"))]
+fn of_tls(error: &rustls::Error) -> Clue {
+    use rustls::AlertDescription as Alert;
+    match error {
+        rustls::Error::AlertReceived(
+            Alert::InternalError
+            | Alert::UserCanceled
+            | Alert::CloseNotify
+            | Alert::UnexpectedMessage
+            | Alert::BadRecordMac
+            | Alert::DecryptError
+            | Alert::DecodeError,
+        ) => Clue::BrokenHandshake,
+        _ => Clue::Tls,
     }
 }
 
@@ -268,6 +293,23 @@ mod tests {
         let tls = rustls::Error::General("no trust".to_owned());
         let error = io::Error::other(io::Error::new(ErrorKind::InvalidData, tls));
         assert_eq!(failure_of(&error), Some(Failure::Tls));
+    }
+
+    #[cfg(any(feature = "reqwest", feature = "coordinator"))]
+    #[test]
+    fn a_handshake_that_breaks_off_is_like_a_refused_connection() {
+        use rustls::AlertDescription::{HandshakeFailure, InternalError, ProtocolVersion};
+        let of = |alert| {
+            let error = rustls::Error::AlertReceived(alert);
+            failure_of(&io::Error::new(ErrorKind::InvalidData, error))
+        };
+        assert_eq!(of(InternalError), Some(Failure::Connect));
+        for alert in [HandshakeFailure, ProtocolVersion] {
+            assert_eq!(of(alert), Some(Failure::Tls), "{alert:?}");
+        }
+        let eof = io(ErrorKind::UnexpectedEof, "tls handshake eof");
+        let error = Outer("client error (Connect)", eof);
+        assert_eq!(failure_of(&error), Some(Failure::Connect));
     }
 
     #[test]
