@@ -41,6 +41,9 @@ const PAGES: u32 = 100;
 /// The highest rate of the profile `crawler`.
 const RATE_MAX: f64 = 10.0;
 const BURST: f64 = 1.0;
+/// How late, in seconds, a busy machine sends a request whose permit has started. The requests that
+/// follow it in time arrive closer to it.
+const SENT_LATE_S: f64 = 0.1;
 const IN_FLIGHT: u64 = 4;
 /// The time for a host of whose limit only half is used.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -113,7 +116,8 @@ fn eight_workers(store: Option<&str>) {
             let _ = write!(table, ", {:.1} % of {rate}/s", share * 1e2);
             slow.extend((share < USED_SHARE_MIN).then(|| row.host.clone()));
         }
-        assert!(above <= BURST + 1.0, "{}{table}{}", row.host, fleet.story());
+        let most = BURST + 1.0 + RATE_MAX * SENT_LATE_S;
+        assert!(above <= most, "{}{table}{}", row.host, fleet.story());
         assert!(
             row.in_flight_max <= IN_FLIGHT,
             "{}\n{}",
