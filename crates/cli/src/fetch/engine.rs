@@ -61,6 +61,8 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     /// The state folder or the temporary queue could not be written.
     pub(super) state_lost: AtomicBool,
+    /// Requests failed since the last answer in ways that may be this machine's fault.
+    pub(super) suspects_machine: AtomicBool,
     /// The keys of several lanes whose states were restored.
     pub(super) restored: Mutex<HashSet<Key>>,
     seed: AtomicU64,
@@ -138,6 +140,7 @@ impl Engine {
             stop: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             state_lost: AtomicBool::new(false),
+            suspects_machine: AtomicBool::new(false),
             restored: Mutex::default(),
             seed,
             hosts: AtomicUsize::new(0),
@@ -238,6 +241,7 @@ impl Engine {
                     }
                 }
                 Take::Drop(lane, pending, why) => self.dropped(lane, &pending, &why),
+                Take::Finish(lane, page) => super::refusals::finish_kept(&self, lane, &page),
                 Take::Wait(until) if on_watch => {
                     self.keep_watch(until).await;
                     self.lock().watching = None;

@@ -310,6 +310,11 @@ impl Limits {
         }
     }
 
+    /// Returns whether other processes use the same limits.
+    pub(crate) fn is_fleet(&self) -> bool {
+        self.fleet.is_some()
+    }
+
     /// Returns whether many lanes name this key.
     fn is_shared(&self, key: &Key) -> bool {
         matches!(self.kind, KeyKind::Site | KeyKind::Address)
@@ -456,6 +461,10 @@ impl Limits {
     }
 }
 
+/// The first rest of a host that shows block pages. It ends after the second one of those that come
+/// behind a rest, which is twice as long: a person waits for the run.
+const QUARANTINE_MIN: Duration = Duration::from_secs(30);
+
 impl Leave {
     /// Returns the keys of this process that the request names.
     pub(crate) fn keys(&self) -> &[Key] {
@@ -548,9 +557,12 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
 
 /// Returns the profile's settings, overridden by the operator's numbers.
 fn config(settings: &Settings) -> Config {
-    settings
-        .profile
-        .config(settings.law, settings.numbers, settings.declared.clone())
+    let mut config =
+        settings
+            .profile
+            .config(settings.law, settings.numbers, settings.declared.clone());
+    config.quarantine.rest_min = QUARANTINE_MIN;
+    config
 }
 
 /// Returns a proxy's name without its credentials.

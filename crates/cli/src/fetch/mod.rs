@@ -20,6 +20,8 @@ mod fill;
 mod input;
 mod lanes;
 mod limits;
+mod own_machine;
+mod refusals;
 mod report;
 mod retry;
 mod robots;

@@ -19,8 +19,9 @@ pub(crate) const TTL: Duration = Duration::from_hours(24);
 /// The number of answers in a row that leave the rules unknown before an origin's URLs fail.
 pub(crate) const TRIES_MAX: u32 = 5;
 /// The wait after the first such answer. It is four times as long after each further one: 2 s, 8 s,
-/// 32 s, 128 s.
+/// 32 s, and then 60 s.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_mins(1);
 
 /// The state of an origin's robots.txt.
 #[derive(Clone, Debug)]
@@ -114,14 +115,14 @@ impl Standing {
             }
             Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX && !patient => Self::GaveUp(
                 format!(
-                    "robots.txt: {why}, {} times, so nothing is allowed",
+                    "robots.txt answers {why}: the host is closed to crawlers ({} tries)",
                     tries + 1
                 )
                 .into(),
             ),
             Self::Asking { tries, .. } => Self::Unavailable {
                 tries: tries + 1,
-                until: (now + RETRY_FIRST * 4_u32.pow(tries.min(TRIES_MAX - 2)))
+                until: (now + (RETRY_FIRST * 4_u32.pow(tries.min(TRIES_MAX - 2))).min(RETRY_MAX))
                     .max(unusable.not_before),
             },
             other => other,

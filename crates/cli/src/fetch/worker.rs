@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use politely::core::gate::HoldReason;
+use politely::core::host::Doubt;
 use politely::core::signal::{Failure, Outcome, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::{AnswerRule, Rule};
@@ -11,9 +12,12 @@ use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
 use super::engine::Engine;
+use super::lanes::doubt::{Kept, Look};
 use super::lanes::pending::{Pending, Purpose};
 use super::lanes::{Job, LaneId, Lanes};
 use super::limits::Leave;
+use super::own_machine;
+use super::refusals::{blocked, keep, look, say_doubt};
 use super::report::output::Row;
 use super::report::save::place;
 use super::retry::{after_failure, is_served, status_words};
@@ -53,14 +57,24 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         (Some(dir), true) => Body::Save(dir),
         (None, true) => Body::Count,
     };
-    let (came, took) = match depart(engine, &mut leave, &url, body).await {
+    let (came, took) = match depart(engine, &mut leave, &url, body, pending.begins_again()).await {
         Ok(ended) => ended,
         Err(not_before) => {
             drop(leave);
             return unsent(engine, lane, pending, not_before);
         }
     };
+    if own_machine::is_at_fault(engine, lane, &came) {
+        drop(leave);
+        return unsent(engine, lane, pending, engine.limits.now());
+    }
     let (report, answer) = report(&came, took, &url, engine.limits.rule_of(&url));
+    let look = look(engine, lane, pending.purpose, &came, &report);
+    let report = Report {
+        alike: look.alike(),
+        was_served: pending.purpose == Purpose::Proof,
+        ..report
+    };
     pending.status = report.status;
     let keys = leave.keys().to_vec();
     let directions = match own_fault(&pending, &report) {
@@ -79,12 +93,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     pending.blames_host =
         report.signal == Signal::RateLimited && !directions.url_fault && pending.refused == 1;
-    if directions.event && report.signal == Signal::Blocked {
-        let host = url.host_str().unwrap_or_default();
-        engine.talk.say(&format!(
-            "{host} shows a block page: it is left alone for a while"
-        ));
-    }
+    say_doubt(engine, &url, &report, &directions);
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
     let last = Last {
         report: &report,
@@ -93,29 +102,30 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         learned,
         served: is_served(&engine.policy, &report, pending.purpose),
         first_try: page && pending.is_untried(),
+        look,
+        doubt: directions.doubt,
+        own_url: (page && pending.hop.is_none()).then_some(&url),
     };
-    let after = if report.signal == Signal::Ok {
-        after(
-            &pending,
-            &came,
-            &report,
-            &url,
-            engine.policy.retry_after_max,
-        )
-    } else {
-        after_failure(
-            engine,
+    if let Some(why) = blocked(&report, &directions) {
+        let mut shared = engine.lock();
+        shared.lanes.block(lane, why, engine.limits.now());
+    }
+    if pending.purpose == Purpose::Proof {
+        let mut shared = engine.lock();
+        return came_back(
+            &mut shared.lanes,
             lane,
-            &mut pending,
-            &came,
-            &report,
-            directions.url_fault,
-        )
-    };
-    match (after, pending.purpose) {
-        (After::Over(error), Purpose::Page) => {
-            finish(engine, lane, &pending, Some(&last), error.as_deref());
-        }
+            engine.limits.now(),
+            Some(&last),
+            None,
+        );
+    }
+    let next = next_step(engine, lane, &mut pending, &last, directions.url_fault);
+    match (next, pending.purpose) {
+        (After::Over(error), Purpose::Page | Purpose::Proof) => match last.in_doubt() {
+            Some(alike) => keep(engine, lane, pending, &last, alike, error),
+            None => finish(engine, lane, &pending, Some(&last), error.as_deref()),
+        },
         (After::Over(error), Purpose::Robots(of)) => {
             robots_over(engine, lane, of, &last, error.as_deref());
         }
@@ -124,6 +134,22 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
             again(engine, lane, pending, delay, &last);
         }
         (After::Onward(to), _) => onward(engine, lane, pending, to, &last),
+    }
+}
+
+/// Returns the next step for `pending`. `own` means that a failure is the URL's.
+fn next_step(
+    engine: &Engine,
+    lane: LaneId,
+    pending: &mut Pending,
+    last: &Last<'_>,
+    own: bool,
+) -> After {
+    if last.report.signal == Signal::Ok {
+        let wait_max = engine.policy.retry_after_max;
+        after(pending, last.came, last.report, last.url, wait_max)
+    } else {
+        after_failure(engine, lane, pending, last.came, last.report, own)
     }
 }
 
@@ -137,6 +163,7 @@ async fn depart(
     leave: &mut Leave,
     url: &Url,
     body: Body<'_>,
+    once: bool,
 ) -> Result<(Came, Duration), Timestamp> {
     let now = engine.limits.now();
     let egress = engine.egresses.choose(now, leave.egress)?;
@@ -145,7 +172,7 @@ async fn depart(
     }
     leave.sent();
     let began = Instant::now();
-    let came = leave.during(fetch(engine, egress, url, body)).await?;
+    let came = leave.during(fetch(engine, egress, url, body, once)).await?;
     Ok((came, began.elapsed()))
 }
 
@@ -158,20 +185,24 @@ async fn fetch(
     mut egress: usize,
     url: &Url,
     body: Body<'_>,
+    once: bool,
 ) -> Result<Came, Timestamp> {
     loop {
-        let ended = engine.clients.get(egress, engine.hosts(), url, body).await;
+        let ended = (engine.clients)
+            .get(egress, engine.hosts(), url, body, once)
+            .await;
         let why = match ended {
+            Ok(Came::Failed(Failure::Connect, why)) => {
+                // The proxy works, and it cannot reach the host.
+                engine.egresses.worked(egress);
+                let words = engine.egresses.through(egress) + &why;
+                return Ok(Came::Failed(Failure::Connect, words));
+            }
             Ok(came) => {
                 if matches!(came, Came::Answer(_)) {
                     engine.egresses.worked(egress);
                 }
-                return Ok(match came {
-                    Came::Failed(Failure::Connect, why) => {
-                        Came::Failed(Failure::Connect, engine.egresses.through(egress) + &why)
-                    }
-                    came => came,
-                });
+                return Ok(came);
             }
             Err(why) => why,
         };
@@ -232,16 +263,22 @@ fn own_fault(pending: &Pending, report: &Report) -> Option<Report> {
 }
 
 /// The result of the last attempt.
-struct Last<'a> {
-    report: &'a Report,
+pub(super) struct Last<'a> {
+    pub(super) report: &'a Report,
     came: &'a Came,
-    url: &'a Url,
+    pub(super) url: &'a Url,
     /// Whether the key's state is worth storing.
     learned: bool,
     /// Whether the answer shows that the host works.
     served: bool,
     /// Whether the page never failed before.
     first_try: bool,
+    /// What the answer looks like beside others.
+    pub(super) look: Look,
+    /// What the report says about the host.
+    pub(super) doubt: Doubt,
+    /// The URL, if it is that of a page, and not the target of a redirect.
+    own_url: Option<&'a Url>,
 }
 
 /// Applies the hold of a rule about answers, and says that such an answer came.
@@ -338,7 +375,7 @@ fn finish(
         if last.is_none() && pending.purpose == Purpose::Page && pending.is_untried() {
             lanes.tried(lane);
         }
-        came_back(lanes, lane, now, last);
+        came_back(lanes, lane, now, last, None);
         lanes.over(lane, error.is_some());
         lanes.lane(lane).keys[0][0].clone()
     };
@@ -362,13 +399,25 @@ fn finish(
     engine.write(pending, &row);
 }
 
-/// Puts the request back into its lane.
-fn again(engine: &Engine, lane: LaneId, pending: Box<Pending>, delay: Duration, last: &Last<'_>) {
+/// Puts the request back into its lane, or begins again at the page's own URL.
+fn again(
+    engine: &Engine,
+    lane: LaneId,
+    mut pending: Box<Pending>,
+    delay: Duration,
+    last: &Last<'_>,
+) {
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();
-    lanes.put_back(lane, pending, now + delay, now);
-    came_back(lanes, lane, now, Some(last));
+    let back = if pending.begins_again() {
+        pending.restart();
+        pending.home
+    } else {
+        lane
+    };
+    lanes.put_back(back, pending, now + delay, now);
+    came_back(lanes, lane, now, Some(last), None);
 }
 
 fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, last: &Last<'_>) {
@@ -380,7 +429,9 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
                 super::input::lines::shown(to.as_str().as_bytes())
             );
             return match pending.purpose {
-                Purpose::Page => finish(engine, from, &pending, Some(last), Some(&error)),
+                Purpose::Page | Purpose::Proof => {
+                    finish(engine, from, &pending, Some(last), Some(&error));
+                }
                 Purpose::Robots(of) => robots_over(engine, from, of, last, Some(&error)),
             };
         }
@@ -392,14 +443,14 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
         engine.introduce(lanes.lane_mut(lane));
         engine.set_hosts(engine.hosts() + 1);
     }
-    pending.go_on(to);
+    pending.go_on(to, last.report.status);
     let now = engine.limits.now();
     // A redirect's Retry-After is about its target (RFC 9110, 10.2.3).
     match last.report.target_after {
         Some(wait) => lanes.put_back(lane, pending, now + wait, now),
         None => lanes.put_redirected(lane, pending, now),
     }
-    came_back(lanes, from, now, Some(last));
+    came_back(lanes, from, now, Some(last), None);
 }
 
 /// Handles the answer to the robots.txt of lane `of`, last requested on lane `lane`, or its final
@@ -444,7 +495,9 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
         // An answer may change later. A host that could not be reached in all its attempts is given
         // up.
         let health = &lanes.lane(lane).health;
-        let patient = health.gave_up().is_none() && lanes.lane(of).pages_waiting() > 1;
+        let patient = health.gave_up().is_none()
+            && lanes.lane(of).pages_waiting() > 1
+            && !lanes.only_closed_left();
         standing.unavailable(&robots::Unusable {
             why: error.unwrap_or("no answer"),
             for_good: matches!(last.came, Came::Failed(..)),
@@ -454,11 +507,31 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
         })
     };
     lanes.robots_answered(of, standing, now);
-    came_back(lanes, lane, now, Some(last));
+    came_back(lanes, lane, now, Some(last), None);
 }
 
-fn came_back(lanes: &mut Lanes, lane: LaneId, now: Timestamp, last: Option<&Last<'_>>) {
+/// Handles the end of a request of `lane`, whose page is `kept` if its answer is in doubt.
+pub(super) fn came_back(
+    lanes: &mut Lanes,
+    lane: LaneId,
+    now: Timestamp,
+    last: Option<&Last<'_>>,
+    kept: Option<Kept>,
+) {
     if let Some(last) = last {
+        let is_served = last.report.signal == Signal::Ok && last.look == Look::Page;
+        let is_proof = last.report.was_served && is_served;
+        lanes.doubt(lane, last.doubt, last.look, is_proof, now);
+        let is_good = last
+            .report
+            .status
+            .is_some_and(|status| (200..300).contains(&status));
+        if let Some(url) = last.own_url.filter(|_| is_good) {
+            lanes.served_page(lane, url.as_str());
+        }
+        if let Some(kept) = kept {
+            lanes.keep(lane, kept, now);
+        }
         lanes.answered(lane, last.report.bytes, last.report.signal.is_refusal());
         if last.first_try {
             lanes.tried(lane);

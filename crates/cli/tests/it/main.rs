@@ -38,6 +38,7 @@ mod policy;
 mod proxies;
 mod python_client;
 mod real_peers;
+mod refusals;
 mod resume;
 mod run;
 mod secrets;

@@ -14,6 +14,7 @@ use politely::core::Timestamp;
 use politely::core::retry::{Budget, BudgetRule};
 use url::Url;
 
+use super::doubt::{Doubts, Step};
 use super::outage::Health;
 use super::pending::{Page, Pending};
 use super::{KeySet, LaneId};
@@ -63,6 +64,8 @@ pub(crate) struct Lane {
     /// Pages in flight that never failed.
     pub(super) untried_in_flight: u32,
     pub(crate) health: Health,
+    /// Pages whose answers may be refusals.
+    pub(super) doubts: Doubts,
     /// Fetches of robots.txt, also for other origins that redirected here. They go before pages.
     pub(super) errands: VecDeque<Box<Pending>>,
     /// The backoff of `errands`: none of them leaves before this time.
@@ -175,6 +178,8 @@ pub(super) enum Next {
     At(Timestamp),
     AskRobots,
     Errand,
+    /// A page that was served before is requested.
+    Prove,
     Fill,
     Page,
     GiveUp(String),
@@ -197,6 +202,7 @@ impl Lane {
             blaming: 0,
             untried_in_flight: 0,
             health: Health::default(),
+            doubts: Doubts::default(),
             errands: VecDeque::new(),
             errands_not_before: Timestamp::ZERO,
             robots: if robots {
@@ -242,7 +248,8 @@ impl Lane {
     }
 
     pub(super) fn next(&mut self, now: Timestamp) -> Next {
-        if self.awaits == Some(Awaited::Keys) || self.is_empty() {
+        let is_doubted = self.doubts.next == Step::Prove;
+        if self.awaits == Some(Awaited::Keys) || self.is_empty() && !is_doubted {
             return Next::Nothing;
         }
         if self.keys.is_empty() {
@@ -253,6 +260,13 @@ impl Lane {
         {
             let why = why.to_owned();
             return self.give_up(why);
+        }
+        if is_doubted {
+            return if self.in_flight > 0 {
+                Next::Nothing
+            } else {
+                Next::Prove
+            };
         }
         if !self.errands.is_empty() {
             return if self.errands_not_before > now {
@@ -348,14 +362,21 @@ impl Lane {
     }
 
     /// Returns why the next page is out of attempts, if it is.
-    pub(super) fn spent(&mut self, now: Timestamp, attempts_max: u32) -> Option<String> {
+    pub(super) fn spent(
+        &mut self,
+        id: LaneId,
+        now: Timestamp,
+        attempts_max: u32,
+    ) -> Option<String> {
         if self.returned.len() == 0 || !matches!(self.first(now), First::Ready) {
             return None;
         }
         // Nothing that changes here affects its place.
         let mut page = self.returned.queues().ready.pop()?;
         let pending = &mut page.0.pending;
-        self.health.settle(pending);
+        if pending.failed_at == id {
+            self.health.settle(pending);
+        }
         let spent = pending.own_failures >= attempts_max;
         let why = spent.then(|| {
             let words = pending.trouble.as_deref().unwrap_or("no answer");
@@ -447,7 +468,9 @@ impl Lane {
             First::Redirected => return self.returned.queues().redirected.pop_front(),
             First::Ready => {
                 let Reverse(mut page) = self.returned.queues().ready.pop()?;
-                self.health.settle(&mut page.pending);
+                if page.pending.failed_at == id {
+                    self.health.settle(&mut page.pending);
+                }
                 self.blaming -= u32::from(std::mem::take(&mut page.pending.blames_host));
                 return Some(page.pending);
             }

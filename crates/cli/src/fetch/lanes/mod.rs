@@ -10,6 +10,7 @@
 //! lane waits until a request of its key comes back. An idle lane has nothing to do, or its pages
 //! or its robots.txt are on their way.
 
+pub(super) mod doubt;
 mod gates;
 pub(super) mod lane;
 pub(super) mod outage;
@@ -19,9 +20,11 @@ mod turn;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use politely::core::Timestamp;
 use politely::core::key::Key;
+use politely::core::machine::{self, Machine};
 use politely::core::queue::NextQueue;
 use politely::core::retry::{Account, Budget, BudgetRule};
 use url::{Position, Url};
@@ -32,6 +35,7 @@ pub(crate) use lane::{Lane, Tally};
 use outage::{Company, Failed, Patience, Verdict};
 use pending::{Pending, Purpose};
 
+use doubt::Kept;
 use gates::Gate;
 pub(crate) use turn::{Job, Refused, Take};
 
@@ -66,7 +70,11 @@ pub(crate) struct Lanes {
     low: Vec<LaneId>,
     /// Lanes whose learned state changed since it was last stored.
     dirty: Vec<LaneId>,
+    /// Pages that were kept in doubt, and whose answers turned out to be theirs.
+    finished: Vec<(LaneId, Kept)>,
     sum: Tally,
+    /// Whether the network of this machine works.
+    machine: Machine,
     /// The run's retry budget.
     budget: Budget,
     patience: Patience,
@@ -90,7 +98,9 @@ impl Lanes {
             robots,
             low: Vec::new(),
             dirty: Vec::new(),
+            finished: Vec::new(),
             sum: Tally::default(),
+            machine: Machine::default(),
             budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
             patience,
         }
@@ -164,6 +174,10 @@ impl Lanes {
         not_before: Timestamp,
         now: Timestamp,
     ) {
+        if pending.purpose == Purpose::Proof {
+            // The lane makes another one.
+            return self.schedule(id, now.max(not_before));
+        }
         self.sequence += 1;
         let sequence = self.sequence;
         let lane = self.make_room(id, now);
@@ -172,7 +186,9 @@ impl Lanes {
                 lane.errands.push_front(pending);
                 lane.errands_not_before = not_before;
             }
-            Purpose::Page => lane.put_behind(pending, sequence, not_before, now),
+            Purpose::Page | Purpose::Proof => {
+                lane.put_behind(pending, sequence, not_before, now);
+            }
         }
         self.schedule(id, now.max(not_before));
     }
@@ -213,7 +229,9 @@ impl Lanes {
     /// Returns whether something is due at `now`. Out-of-date entries count too, and the caller
     /// detects them.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        !self.low.is_empty() || self.due.peek_due().is_some_and(|at| at <= now)
+        !self.low.is_empty()
+            || !self.finished.is_empty()
+            || self.due.peek_due().is_some_and(|at| at <= now)
     }
 
     /// Sets the keys of lane `id`, which are known now.
@@ -235,8 +253,10 @@ impl Lanes {
             }
             self.all[id as usize].keys = keys;
         }
+        self.settle_kept(id);
         // The answer may make the next request due sooner.
-        if !self.all[id as usize].is_empty() {
+        let lane = &self.all[id as usize];
+        if !lane.is_empty() || lane.doubts.next != doubt::Step::Go {
             self.schedule(id, now);
         }
     }
@@ -264,14 +284,43 @@ impl Lanes {
         let company = match pending.purpose {
             Purpose::Page if lane.is_empty() && lane.in_flight <= 1 => Company::Alone,
             Purpose::Page if lane.has_untried(u32::from(pending.is_untried())) => Company::Untried,
-            Purpose::Page => Company::Tried,
+            Purpose::Page | Purpose::Proof => Company::Tried,
             // The pages behind a robots.txt cannot be tried before it.
             Purpose::Robots(of) if self.all[of as usize].pages_waiting() > 1 => Company::Untried,
             Purpose::Robots(_) => Company::Alone,
         };
         let failed = Failed { company, ..failed };
         let lane = &mut self.all[id as usize];
+        if pending.failed_at != id {
+            pending.failed_in = None;
+            pending.failed_at = id;
+        }
         lane.health.failed(now, pending, &failed, &self.patience)
+    }
+
+    /// Records a failure of a request of lane `id` that may be this machine's. Returns whether it
+    /// is, and whether that is new.
+    pub(crate) fn machine_failed(
+        &mut self,
+        id: LaneId,
+        trouble: machine::Trouble,
+        now: Timestamp,
+    ) -> (bool, bool) {
+        let is_new = self.machine.paused_since().is_none();
+        let has_answered = self.all[id as usize].health.has_answered();
+        let may_be = trouble != machine::Trouble::Silent || has_answered;
+        let is_ours = may_be && self.machine.failed(now, id, trouble);
+        (is_ours, is_ours && is_new)
+    }
+
+    /// Records that a host answered. Returns how long requests had paused, if they did. The hosts'
+    /// failures of that time are forgotten.
+    pub(crate) fn machine_works(&mut self, now: Timestamp) -> Option<Duration> {
+        let paused = self.machine.answered(now)?;
+        for lane in &mut self.all {
+            lane.health.forget_trouble();
+        }
+        Some(paused)
     }
 
     /// Records that a request of lane `id` was served.
@@ -321,6 +370,20 @@ impl Lanes {
     /// Returns the sum of all lanes' counts.
     pub(crate) fn sum(&self) -> Tally {
         self.sum
+    }
+
+    /// Returns whether hosts were fetched from, and only pages of origins wait whose robots.txt is
+    /// unavailable.
+    pub(crate) fn only_closed_left(&self) -> bool {
+        let is_closed = |lane: &&Lane| {
+            let is_open = matches!(lane.robots, Standing::Off | Standing::Known { .. });
+            lane.set_aside.is_none() && !is_open
+        };
+        let closed = self.all.iter().filter(is_closed);
+        let waiting: usize = closed
+            .map(|lane| lane.pages_waiting() + lane.errands.len())
+            .sum();
+        self.sum.pages > 0 && !self.input_open && waiting as u64 == self.waiting - self.aside
     }
 
     /// Sets the state of lane `id`'s robots.txt.

@@ -63,8 +63,6 @@ struct Trouble {
     is_plain: bool,
     /// Whether every waiting URL was tried.
     all_tried: bool,
-    /// Whether the host never answered.
-    is_silent: bool,
     long_waits: u32,
     /// The last failure, in words.
     words: Box<str>,
@@ -128,6 +126,18 @@ impl Health {
         self.trouble = None;
     }
 
+    /// Returns whether the host ever answered.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    /// Forgets failures that were not the host's.
+    pub(crate) fn forget_trouble(&mut self) {
+        if self.gave_up().is_none() {
+            self.trouble = None;
+        }
+    }
+
     /// Returns whether the host ever served a request.
     pub(crate) fn has_served(&self) -> bool {
         self.served > 0
@@ -165,8 +175,7 @@ impl Health {
             .trouble
             .get_or_insert_with(|| Box::new(Trouble::at(now)));
         trouble.add(now, page, failed, patience);
-        trouble.is_silent = is_silent;
-        if let Some(why) = trouble.given_up(now, patience) {
+        if let Some(why) = trouble.given_up(now, patience, is_silent) {
             return Verdict::GiveUp(why);
         }
         if failed.is_refusal {
@@ -198,12 +207,13 @@ impl Health {
     pub(crate) fn deadline(&self, now: Timestamp, patience: &Patience) -> Option<Timestamp> {
         let trouble = self.trouble.as_ref()?;
         (trouble.failures >= FAILURES_MIN && now.since(trouble.last) <= RECENT)
-            .then(|| trouble.deadline(patience))
+            .then(|| trouble.deadline(patience, !self.has_answered))
     }
 
     /// Gives the host up. Returns why.
     pub(crate) fn give_up(&mut self, now: Timestamp, patience: &Patience) -> Option<String> {
-        self.trouble.as_mut()?.given_up(now, patience)
+        let is_silent = !self.has_answered;
+        self.trouble.as_mut()?.given_up(now, patience, is_silent)
     }
 
     /// Returns why the host was given up, if it was.
@@ -240,7 +250,6 @@ impl Trouble {
             evidence: Evidence::None,
             is_plain: true,
             all_tried: false,
-            is_silent: false,
             long_waits: 0,
             words: Box::default(),
             gave_up: None,
@@ -270,10 +279,11 @@ impl Trouble {
         }
     }
 
-    fn deadline(&self, patience: &Patience) -> Timestamp {
-        let bound = if self.is_silent && self.failures >= SILENT_TRIES {
+    /// Returns when the host is given up. `is_silent` means that it never answered.
+    fn deadline(&self, patience: &Patience, is_silent: bool) -> Timestamp {
+        let bound = if is_silent && self.failures >= SILENT_TRIES {
             patience.give_up_after.min(SILENT_MIN)
-        } else if self.is_silent {
+        } else if is_silent {
             patience.give_up_after.min(SILENT_MAX)
         } else if self.is_plain && self.all_tried {
             patience.give_up_after.min(LAST_PAGES_MAX)
@@ -283,19 +293,20 @@ impl Trouble {
         self.since + bound
     }
 
-    fn given_up(&mut self, now: Timestamp, patience: &Patience) -> Option<String> {
-        if self.gave_up.is_none() && self.failures >= FAILURES_MIN && self.deadline(patience) <= now
-        {
-            let secs = now.since(self.since).as_secs();
-            let mut why = if self.is_silent {
-                format!("the host never answered, in {} tries", self.failures)
+    fn given_up(&mut self, now: Timestamp, patience: &Patience, is_silent: bool) -> Option<String> {
+        let deadline = self.deadline(patience, is_silent);
+        if self.gave_up.is_none() && self.failures >= FAILURES_MIN && deadline <= now {
+            let (mut why, last) = if is_silent {
+                let tries = self.failures;
+                let why = format!("the host never answered, in {tries} tries");
+                (why, "failure")
             } else {
-                format!("the host served nothing for {secs} s")
+                let secs = now.since(self.since).as_secs();
+                (format!("the host served nothing for {secs} s"), "answer")
             };
-            if self.deadline(patience) == self.since + patience.give_up_after {
+            if deadline == self.since + patience.give_up_after {
                 why.push_str(" (--give-up-after)");
             }
-            let last = if self.is_silent { "failure" } else { "answer" };
             // Writing to a `String` cannot fail.
             let _ = write!(why, "; the last {last}: {}", self.words);
             self.gave_up = Some(why.into());

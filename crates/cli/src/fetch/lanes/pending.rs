@@ -14,6 +14,8 @@ pub(crate) enum Purpose {
     Page,
     /// A fetch of this lane's robots.txt.
     Robots(LaneId),
+    /// A fetch of a page that was fetched before, to learn whether its host refuses everything.
+    Proof,
 }
 
 /// A page that was taken out of the crawl.
@@ -53,12 +55,19 @@ pub(crate) struct Pending {
     pub(crate) blames_host: bool,
     /// The next attempt at the present hop, as the retry policy counts.
     pub(crate) attempt: Attempt,
-    /// The number of failures at the present hop that count against the page (see
-    /// [`super::outage`]).
+    /// The number of failures that count against the page (see [`super::outage`]), at the present
+    /// hop unless the page began again.
     pub(crate) own_failures: u32,
     /// A failure that does not count yet. It holds how many requests the host had served before it,
     /// and how often the page failed since.
     pub(crate) failed_in: Option<(u64, u32)>,
+    /// The lane where that failure was.
+    pub(crate) failed_at: LaneId,
+    /// Whether a redirect on the way is temporary, so the page's own URL stays its address (RFC
+    /// 9110, 15.4.3).
+    is_temporary: bool,
+    /// Whether the page began again at its own URL. Its failures then count together.
+    began_again: bool,
     /// The last failure, in words.
     pub(crate) trouble: Option<Box<str>>,
     /// Time at the head of the queue without a permit, in microseconds.
@@ -80,6 +89,9 @@ impl Pending {
             attempt: Attempt::first(Method::GET),
             own_failures: 0,
             failed_in: None,
+            failed_at: home,
+            is_temporary: false,
+            began_again: false,
             trouble: None,
             waited_us: 0,
         }
@@ -92,6 +104,15 @@ impl Pending {
         Self {
             purpose: Purpose::Robots(lane),
             hop,
+            ..Self::page(lane, Page::default())
+        }
+    }
+
+    /// Returns the request that proves whether a host still serves `url`.
+    pub(crate) fn proof(lane: LaneId, url: &str) -> Self {
+        Self {
+            purpose: Purpose::Proof,
+            hop: Url::parse(url).ok(),
             ..Self::page(lane, Page::default())
         }
     }
@@ -110,13 +131,30 @@ impl Pending {
         self.own_failures == 0 && self.failed_in.is_none() && self.attempt.number == 1
     }
 
-    /// Continues at `to`, the target of a redirect.
-    pub(crate) fn go_on(&mut self, to: Url) {
+    /// Continues at `to`, the target of a redirect with `status`.
+    pub(crate) fn go_on(&mut self, to: Url, status: Option<u16>) {
         self.hop = Some(to);
         self.hops += 1;
-        self.attempt = Attempt::first(Method::GET);
-        self.own_failures = 0;
-        self.failed_in = None;
+        self.is_temporary |= !matches!(status, Some(301 | 308));
+        if !self.began_again {
+            self.attempt = Attempt::first(Method::GET);
+            self.own_failures = 0;
+            self.failed_in = None;
+        }
+    }
+
+    /// Returns whether the next try is at the page's own URL, and not at the target of a redirect.
+    pub(crate) fn begins_again(&self) -> bool {
+        self.purpose == Purpose::Page && self.hop.is_some() && self.is_temporary
+    }
+
+    /// Begins again at the page's own URL.
+    pub(crate) fn restart(&mut self) {
+        self.hop = None;
+        self.hops = 0;
+        self.is_temporary = false;
+        self.began_again = true;
+        self.blames_host = false;
     }
 }
 

@@ -61,7 +61,7 @@ fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
         Take::Send(job) => (job.lane, job.pending),
         Take::Drop(.., why) => panic!("dropped: {why}"),
         Take::Wait(until) => panic!("waits until {until:?}"),
-        Take::Resolve(_) | Take::Fill(..) | Take::Done => panic!("done"),
+        Take::Resolve(_) | Take::Fill(..) | Take::Finish(..) | Take::Done => panic!("done"),
     }
 }
 
@@ -261,7 +261,9 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
                 dropped += 1;
             }
             Take::Done => break,
-            Take::Resolve(_) | Take::Fill(..) => panic!("has its key and its pages"),
+            Take::Resolve(_) | Take::Fill(..) | Take::Finish(..) => {
+                panic!("has its key and its pages")
+            }
         }
     }
     assert_eq!((dropped, asked, now), (20, 16, at(900.0)));
@@ -382,7 +384,9 @@ fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
             }
             Take::Wait(until) => now = until.unwrap(),
             Take::Done => break,
-            Take::Resolve(_) | Take::Fill(..) | Take::Drop(..) => panic!("none of these"),
+            Take::Resolve(_) | Take::Fill(..) | Take::Finish(..) | Take::Drop(..) => {
+                panic!("none of these")
+            }
         }
     }
     seen.sort_unstable();
@@ -547,3 +551,6 @@ fn a_host_that_is_given_up_ends_its_pages_in_the_crawl_too() {
     }
     assert_eq!((next, dropped), (3, 3));
 }
+
+#[path = "doubt_tests.rs"]
+mod doubts;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use politely::core::Timestamp;
 use politely::core::key::Key;
 
+use super::doubt::{Kept, Step};
 use super::gates::{GATES, Gate};
 use super::lane::{Awaited, Lane, Next};
 use super::pending::{Pending, Purpose};
@@ -19,6 +20,8 @@ pub(crate) enum Take<P> {
     /// Take further pages of this lane out of the crawl. With a permit, the first of them may
     /// leave.
     Fill(LaneId, Option<P>),
+    /// End this page with the answer that was kept in doubt.
+    Finish(LaneId, Kept),
     /// End this URL without a request, for this reason.
     Drop(LaneId, Box<Pending>, String),
     /// Nothing may leave before this time, or before a report or more input comes.
@@ -55,8 +58,17 @@ impl Lanes {
         now: Timestamp,
         mut may_leave: impl FnMut(&Lane) -> Result<P, Refused>,
     ) -> Take<P> {
+        if let Some((id, page)) = self.finished.pop() {
+            self.waiting -= 1;
+            return Take::Finish(id, page);
+        }
         if let Some(id) = self.low.pop() {
             return Take::Fill(id, None);
+        }
+        if self.due.peek_due().is_some_and(|at| at <= now)
+            && let Err(next_probe) = self.machine.may_send(now)
+        {
+            return Take::Wait(Some(next_probe));
         }
         while let Some((_, (id, stamp))) = self.due.pop_due(now) {
             if id >= GATES {
@@ -99,7 +111,17 @@ impl Lanes {
                             return self.job(id, pending, permit, now);
                         }
                     }
-                    Err(refused) => self.refused(id, refused),
+                    Err(refused) => self.refused(id, refused, now),
+                },
+                Next::Prove => match may_leave(lane) {
+                    Ok(permit) => {
+                        if let Some(url) = &lane.doubts.served {
+                            let pending = Box::new(Pending::proof(id, url));
+                            self.waiting += 1;
+                            return self.job(id, pending, permit, now);
+                        }
+                    }
+                    Err(refused) => self.refused_page(id, refused, now),
                 },
                 Next::Page | Next::AskRobots => {
                     if let Some(take) = self.take_page(id, now, &mut may_leave) {
@@ -161,7 +183,7 @@ impl Lanes {
         let forbidden = rules
             .map(Arc::clone)
             .and_then(|rules| lane.forbidden(&rules, now));
-        forbidden.or_else(|| lane.spent(now, self.patience.attempts_max))
+        forbidden.or_else(|| lane.spent(id, now, self.patience.attempts_max))
     }
 
     /// Counts a request that leaves.
@@ -187,7 +209,7 @@ impl Lanes {
             lane.awaits = Some(Awaited::Pages);
             self.low.push(id);
         }
-        if !lane.is_empty() {
+        if !lane.is_empty() && lane.doubts.next == Step::Go {
             self.schedule(id, now);
         }
         pending
@@ -206,13 +228,13 @@ impl Lanes {
             if lane.health.give_up(now, &self.patience).is_some() {
                 return self.schedule(id, now);
             }
-            self.refused(id, refused);
+            self.refused(id, refused, now);
             return self.schedule(id, deadline);
         }
-        self.refused(id, refused);
+        self.refused(id, refused, now);
     }
 
-    fn refused(&mut self, id: LaneId, refused: Refused) {
+    pub(super) fn refused(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
         match refused {
             Refused::At(at) => self.schedule(id, at),
             Refused::Slot(at, key) => {
@@ -243,7 +265,10 @@ impl Lanes {
                 self.schedule_gate(gate, at);
             }
             Refused::SetAside(why) => {
+                // The answers to the pages that are kept were no answers of theirs.
+                self.release(id, now);
                 let lane = &mut self.all[id as usize];
+                lane.due = None;
                 lane.set_aside = Some(why.into());
                 self.aside += (lane.pages_waiting() + lane.errands.len()) as u64;
             }
@@ -254,6 +279,7 @@ impl Lanes {
     pub(super) fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
         let pending = self.all[id as usize].pull_page(id, now)?;
         self.waiting -= 1;
+        self.settle_kept(id);
         Some(pending)
     }
 }

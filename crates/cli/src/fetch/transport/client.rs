@@ -132,7 +132,8 @@ impl Clients {
         &by_egress[egress % by_egress.len()]
     }
 
-    /// Sends a GET for `url` through `egress`, in a run over `hosts` hosts.
+    /// Sends a GET for `url` through `egress`, in a run over `hosts` hosts. If `once`, a request is
+    /// not repeated that may have reached the server, whose URL may be valid for one request only.
     ///
     /// # Errors
     /// The egress failed, and no request has reached the host.
@@ -142,8 +143,9 @@ impl Clients {
         hosts: usize,
         url: &Url,
         body: Body<'_>,
+        once: bool,
     ) -> Result<Came, WayFailed> {
-        let attempt = self.attempt(egress, hosts, url, body, Instant::now());
+        let attempt = self.attempt(egress, hosts, url, (body, once), Instant::now());
         let Ok(ended) = tokio::time::timeout(self.timeout, attempt).await else {
             return Ok(Came::Failed(
                 Failure::Timeout,
@@ -160,6 +162,7 @@ impl Clients {
         egress: usize,
         hosts: usize,
         url: &Url,
+        once: bool,
     ) -> Result<Response<Incoming>, BoxError> {
         let cookies = self.cookies.as_ref();
         let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
@@ -181,6 +184,7 @@ impl Clients {
             repeats += 1;
             way = match lost.unprocessed {
                 None => return Err(lost.why),
+                Some(Unprocessed::Closed) if once => return Err(lost.why),
                 Some(Unprocessed::Http1Required) => {
                     self.http1_origins.add(origin);
                     self.http1(egress)?
@@ -208,10 +212,10 @@ impl Clients {
         egress: usize,
         hosts: usize,
         url: &Url,
-        body: Body<'_>,
+        (body, once): (Body<'_>, bool),
         began: Instant,
     ) -> Result<Came, WayFailed> {
-        let mut sent = self.send(egress, hosts, url).await;
+        let mut sent = self.send(egress, hosts, url, once).await;
         if let Ok(answer) = &sent
             && matches!(answer.status().as_u16(), 400 | 431)
             && self
@@ -220,7 +224,7 @@ impl Clients {
                 .is_some_and(|cookies| cookies.forget_once(egress, url))
         {
             // The site may have set more cookies than its servers accept.
-            sent = self.send(egress, hosts, url).await;
+            sent = self.send(egress, hosts, url, once).await;
         }
         let (head, mut coming) = match sent {
             Ok(response) => response.into_parts(),

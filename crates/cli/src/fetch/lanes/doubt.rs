@@ -1,0 +1,257 @@
+//! Pages whose answers may be refusals that nobody listed, and the proof that tells.
+//!
+//! Core says whether a host is in doubt (`core/src/host/suspicion.rs`). A lane keeps the pages that
+//! got such answers until the doubt is over. If they were refusals, the pages are requested again;
+//! otherwise the answers were theirs. The proof is a request for a page that was served before.
+
+use std::path::PathBuf;
+
+use http::header::CONTENT_TYPE;
+use politely::core::Timestamp;
+use politely::core::host::Doubt;
+use politely::core::signal::{BODY_SCANNED, Signal};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::pending::Pending;
+use super::{LaneId, Lanes, Refused};
+use crate::fetch::transport::client::Answer;
+
+/// A page whose answer may be a refusal, with its result in case it is none.
+pub(crate) struct Kept {
+    pub(crate) pending: Box<Pending>,
+    /// What its answer shares with others.
+    pub(crate) alike: u32,
+    pub(crate) bytes: u64,
+    pub(crate) latency_ms: u64,
+    pub(crate) saved: Option<PathBuf>,
+    pub(crate) error: Option<String>,
+}
+
+/// What a lane knows about its host's answers.
+#[derive(Default)]
+pub(crate) struct Doubts {
+    /// A page that the host served before, without a redirect.
+    pub(super) served: Option<Box<str>>,
+    /// The texts of the first page, and of the last one, if they were short.
+    first: Option<u32>,
+    last: Option<u32>,
+    pub(super) pages: Vec<Kept>,
+    pub(super) next: Step,
+}
+
+/// The next step for the pages that are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Further pages tell.
+    #[default]
+    Go,
+    /// A page that was served before is requested.
+    Prove,
+    /// That page was served. Next is one of the kept pages.
+    Check,
+}
+
+/// What an answer looks like beside others of its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Like a page.
+    #[default]
+    Page,
+    /// A short page unlike the first one. The next answer tells whether it is a refusal.
+    New(u32),
+    /// Like others that may be refusals. The number is what they share.
+    Odd(u32),
+}
+
+impl Look {
+    /// Returns what the answer shares with others that may be refusals.
+    pub(crate) const fn alike(self) -> Option<u32> {
+        match self {
+            Self::Odd(alike) => Some(alike),
+            Self::Page | Self::New(_) => None,
+        }
+    }
+}
+
+/// What tells an answer from others of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sample {
+    Status(u16),
+    /// A hash of the text of a short page.
+    Text(u32),
+}
+
+impl Sample {
+    /// Returns what may show that `answer` is a refusal, unless it is a page of some length or an
+    /// answer that other code judges.
+    pub(crate) fn of(answer: &Answer, signal: Signal) -> Option<Self> {
+        let status = answer.status.as_u16();
+        match signal {
+            // A plain 500 is judged by its share (`core/src/host/evidence.rs`).
+            Signal::Ok | Signal::UrlError if status >= 300 && status != 500 => {
+                Some(Self::Status(status))
+            }
+            Signal::Ok => short_text(answer).map(Self::Text),
+            _ => None,
+        }
+    }
+
+    /// Returns the number by which core compares answers. Statuses are smaller than hashes.
+    fn alike(self) -> u32 {
+        match self {
+            Self::Status(status) => u32::from(status),
+            Self::Text(hash) => hash | 1 << 31,
+        }
+    }
+}
+
+impl Doubts {
+    /// Returns the look of an answer to a page.
+    fn look(&mut self, sample: Sample) -> Look {
+        let has_served = self.served.is_some();
+        let alike = sample.alike();
+        match sample {
+            // A host that never served a page is no host that changed.
+            Sample::Status(400..) if has_served => Look::Odd(alike),
+            Sample::Status(_) => Look::Page,
+            Sample::Text(text) => {
+                let last = self.last.replace(text);
+                if *self.first.get_or_insert(text) == text || !has_served {
+                    Look::Page
+                } else if last == Some(text) {
+                    Look::Odd(alike)
+                } else {
+                    Look::New(alike)
+                }
+            }
+        }
+    }
+
+    /// Returns the look of the answer to a page that was served before.
+    fn look_of_proof(&self, sample: Sample) -> Look {
+        match sample {
+            Sample::Text(text) if self.last != Some(text) || self.first == Some(text) => Look::Page,
+            _ => Look::Odd(sample.alike()),
+        }
+    }
+}
+
+/// Returns a hash of the letters of a short HTML page. Refusals differ in an incident's number
+/// only. A page of content is longer, or unlike others.
+fn short_text(answer: &Answer) -> Option<u32> {
+    let kind = answer.headers.get(CONTENT_TYPE)?;
+    let is_whole = answer.start.len() as u64 == answer.bytes && answer.start.len() < BODY_SCANNED;
+    if !kind.as_bytes().starts_with(b"text/html") || !is_whole || answer.start.is_empty() {
+        return None;
+    }
+    let mut hash = Xxh3::new();
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic() || !byte.is_ascii();
+    for words in answer.start.split(|byte| !is_letter(byte)) {
+        hash.update(words);
+    }
+    Some(hash.digest() as u32)
+}
+
+impl Lanes {
+    /// Returns the look of an answer to a request of lane `id`.
+    pub(crate) fn look(&mut self, id: LaneId, sample: Sample, is_proof: bool) -> Look {
+        let doubts = &mut self.all[id as usize].doubts;
+        if is_proof {
+            doubts.look_of_proof(sample)
+        } else {
+            doubts.look(sample)
+        }
+    }
+
+    /// Records a page that lane `id` served without a redirect.
+    pub(crate) fn served_page(&mut self, id: LaneId, url: &str) {
+        let served = &mut self.all[id as usize].doubts.served;
+        if served.is_none() {
+            *served = Some(url.into());
+        }
+    }
+
+    /// Keeps a page of lane `id` until the doubt about its answer is over.
+    pub(crate) fn keep(&mut self, id: LaneId, page: Kept, now: Timestamp) {
+        let lane = &mut self.all[id as usize];
+        if lane.set_aside.is_some() {
+            return self.begin_again(page.pending, now);
+        }
+        lane.doubts.pages.push(page);
+        self.waiting += 1;
+    }
+
+    /// Handles what a report about lane `id` says about its host. `look` is that of its answer, and
+    /// `is_proof` means that a page that was served before was served again.
+    pub(crate) fn doubt(
+        &mut self,
+        id: LaneId,
+        doubt: Doubt,
+        look: Look,
+        is_proof: bool,
+        now: Timestamp,
+    ) {
+        let is_doubted = matches!(doubt, Doubt::Unclear | Doubt::Suspected);
+        if is_doubted && let Some(alike) = look.alike() {
+            // Another kind of answer began, so the kept ones were theirs.
+            self.finish_kept(id, |kept| kept.alike != alike);
+        }
+        let doubts = &mut self.all[id as usize].doubts;
+        match doubt {
+            Doubt::Unclear => {}
+            Doubt::Suspected if is_proof => {
+                doubts.next = Step::Check;
+                if !doubts.pages.is_empty() {
+                    let page = doubts.pages.remove(0).pending;
+                    self.all[id as usize].put_redirected(page);
+                }
+            }
+            Doubt::Suspected if doubts.served.is_some() => doubts.next = Step::Prove,
+            Doubt::Limited => {
+                doubts.next = Step::Go;
+                self.release(id, now);
+            }
+            Doubt::None | Doubt::Suspected => {
+                doubts.next = Step::Go;
+                self.finish_kept(id, |_| true);
+            }
+        }
+    }
+
+    /// Ends the pages that are kept if lane `id` has nothing left that could tell.
+    pub(super) fn settle_kept(&mut self, id: LaneId) {
+        let lane = &self.all[id as usize];
+        let is_over = lane.is_empty() && lane.in_flight == 0 && lane.doubts.next == Step::Go;
+        if is_over {
+            self.finish_kept(id, |_| true);
+        }
+    }
+
+    fn finish_kept(&mut self, id: LaneId, which: impl Fn(&Kept) -> bool) {
+        let pages = &mut self.all[id as usize].doubts.pages;
+        let pages = pages.extract_if(.., |kept| which(kept));
+        self.finished.extend(pages.map(|page| (id, page)));
+    }
+
+    /// Puts the pages that lane `id` keeps back among those that wait.
+    pub(super) fn release(&mut self, id: LaneId, now: Timestamp) {
+        for page in std::mem::take(&mut self.all[id as usize].doubts.pages) {
+            self.waiting -= 1;
+            self.begin_again(page.pending, now);
+        }
+    }
+
+    /// Puts a page back that begins again at its own URL.
+    fn begin_again(&mut self, mut page: Box<Pending>, now: Timestamp) {
+        page.restart();
+        self.put_back(page.home, page, now, now);
+    }
+
+    /// Sets lane `id` aside, because its host refuses everything.
+    pub(crate) fn block(&mut self, id: LaneId, why: String, now: Timestamp) {
+        if self.all[id as usize].set_aside.is_none() {
+            self.all[id as usize].doubts.next = Step::Go;
+            self.refused(id, Refused::SetAside(why), now);
+        }
+    }
+}

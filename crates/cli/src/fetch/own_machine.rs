@@ -1,0 +1,54 @@
+//! Pauses the run while this machine itself is at fault, see `core/src/machine.rs`.
+
+use std::sync::atomic::Ordering;
+
+use politely::core::machine::{PROBE_EVERY, Trouble};
+use politely::core::signal::Failure;
+
+use super::engine::Engine;
+use super::lanes::LaneId;
+use super::transport::client::Came;
+
+/// Returns whether a failure is this machine's, and says that requests pause. An answer ends such a
+/// pause.
+pub(super) fn is_at_fault(engine: &Engine, lane: LaneId, came: &Came) -> bool {
+    let (failure, words) = match came {
+        Came::Answer(_) => {
+            if !engine.suspects_machine.load(Ordering::Relaxed) {
+                return false;
+            }
+            engine.suspects_machine.store(false, Ordering::Relaxed);
+            let paused = engine.lock().lanes.machine_works(engine.limits.now());
+            if let Some(paused) = paused {
+                let secs = paused.as_secs();
+                engine.talk.say(&format!(
+                    "a host answers again after {secs} s: the run goes on"
+                ));
+                engine.look_again();
+            }
+            return false;
+        }
+        Came::Failed(failure, words) => (*failure, words),
+    };
+    let trouble = match failure {
+        Failure::Connect if words.contains("Too many open files") => Trouble::OutOfDescriptors,
+        Failure::Resolver => Trouble::Unresolved,
+        Failure::Timeout => Trouble::Silent,
+        Failure::Connect if words.contains("unreachable") => Trouble::Silent,
+        _ => return false,
+    };
+    engine.suspects_machine.store(true, Ordering::Relaxed);
+    let (is_ours, is_new) = {
+        let mut shared = engine.lock();
+        shared
+            .lanes
+            .machine_failed(lane, trouble, engine.limits.now())
+    };
+    if is_new {
+        engine.talk.say(&format!(
+            "this machine seems to be at fault, and no host ({words}): the run pauses, and tries again every {} s",
+            PROBE_EVERY.as_secs()
+        ));
+    }
+    is_ours
+}

@@ -1,0 +1,140 @@
+//! Answers that may be refusals that nobody listed: which pages are kept, and what a user is told.
+
+use politely::core::host::{Directions, Doubt};
+use politely::core::signal::{Report, Signal};
+use url::Url;
+
+use super::engine::Engine;
+use super::lanes::LaneId;
+use super::lanes::doubt::{Kept, Look, Sample};
+use super::lanes::pending::{Pending, Purpose};
+use super::report::output::Row;
+use super::report::save::place;
+use super::retry::is_served;
+use super::transport::client::Came;
+use super::worker::{Last, came_back};
+
+/// The number of quarantines after which a host that shows block pages is blocked: two block pages
+/// came behind a hold.
+const QUARANTINES_BLOCKED: u8 = 3;
+/// The same for a host that refuses everything in other ways, which may be a limit of minutes: it
+/// refused a page that it had served five times, over 155 s and more.
+const QUARANTINES_REFUSED: u8 = 6;
+
+impl Last<'_> {
+    /// Returns what the answer shares with others, if it may be a refusal.
+    pub(super) fn in_doubt(&self) -> Option<u32> {
+        match (self.look, self.doubt) {
+            (Look::New(alike), Doubt::None)
+            | (Look::Odd(alike), Doubt::Unclear | Doubt::Suspected) => Some(alike),
+            _ => None,
+        }
+    }
+}
+
+/// Returns what the answer to a request looks like beside others of its host.
+pub(super) fn look(
+    engine: &Engine,
+    lane: LaneId,
+    purpose: Purpose,
+    came: &Came,
+    report: &Report,
+) -> Look {
+    let sample = match (came, purpose) {
+        // The processes of a fleet have different pages, and could not agree on a proof.
+        _ if engine.limits.is_fleet() => None,
+        (Came::Answer(answer), Purpose::Page | Purpose::Proof)
+            if is_served(&engine.policy, report, Purpose::Page) =>
+        {
+            Sample::of(answer, report.signal)
+        }
+        _ => None,
+    };
+    let is_proof = purpose == Purpose::Proof;
+    sample.map_or_else(Look::default, |sample| {
+        engine.lock().lanes.look(lane, sample, is_proof)
+    })
+}
+
+/// Returns why the host is given up, if it refused for so long.
+pub(super) fn blocked(report: &Report, directions: &Directions) -> Option<String> {
+    let status = report.status.unwrap_or_default();
+    match (report.signal, directions.quarantines) {
+        (Signal::Blocked, QUARANTINES_BLOCKED..) => {
+            Some(format!("blocked by the host: {status} with a block page"))
+        }
+        (_, QUARANTINES_REFUSED..) if directions.doubt == Doubt::Suspected => Some(format!(
+            "blocked by the host: {status} for every page, also for one that it served before"
+        )),
+        _ => None,
+    }
+}
+
+/// Says that the host may refuse everything, or that it does no longer.
+pub(super) fn say_doubt(engine: &Engine, url: &Url, report: &Report, directions: &Directions) {
+    let host = url.host_str().unwrap_or_default();
+    let status = report.status.unwrap_or_default();
+    let words = match directions.doubt {
+        Doubt::Suspected
+            if report.alike.is_some() && directions.quarantines == 1 && !report.was_served =>
+        {
+            format!(
+                "{host} answers {status} to several pages in a row: a page that it served before will tell whether it refuses everything"
+            )
+        }
+        Doubt::Limited => {
+            format!("{host} refused because of a limit: its pages are requested again")
+        }
+        _ if directions.event && report.signal == Signal::Blocked => {
+            format!("{host} shows a block page: it is left alone for a while")
+        }
+        _ => return,
+    };
+    engine.talk.say(&words);
+}
+
+/// Keeps a page whose answer may be a refusal, until later answers tell.
+pub(super) fn keep(
+    engine: &Engine,
+    lane: LaneId,
+    pending: Box<Pending>,
+    last: &Last<'_>,
+    alike: u32,
+    error: Option<String>,
+) {
+    let kept = Kept {
+        alike,
+        bytes: last.report.bytes,
+        latency_ms: last.report.latency.as_millis() as u64,
+        saved: (engine.settings.save.as_ref())
+            .filter(|_| error.is_none())
+            .map(|dir| place(dir, last.url)),
+        error,
+        pending,
+    };
+    let mut shared = engine.lock();
+    came_back(
+        &mut shared.lanes,
+        lane,
+        engine.limits.now(),
+        Some(last),
+        Some(kept),
+    );
+}
+
+/// Ends a page that was kept, with its answer.
+pub(super) fn finish_kept(engine: &Engine, lane: LaneId, page: &Kept) {
+    let name = {
+        let mut shared = engine.lock();
+        shared.lanes.over(lane, page.error.is_some());
+        shared.lanes.lane(lane).name().to_owned()
+    };
+    let row = Row {
+        bytes: page.bytes,
+        latency_ms: page.latency_ms,
+        saved: page.saved.clone(),
+        error: page.error.as_deref(),
+        ..page.pending.row(&name, "")
+    };
+    engine.write(&page.pending, &row);
+}

@@ -1,0 +1,170 @@
+//! Tests with hosts that refuse in ways that no list has: a status, or a short page with status
+//! 200.
+
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::misbehaving::{Server, Then, respond};
+use crate::run::{Said, politely, run};
+
+const HTML: &str = "Content-Type: text/html; charset=utf-8\r\n";
+/// Pages that a host serves before it refuses.
+const SERVED: usize = 8;
+/// How long a host refuses. The first rest of a suspected host is longer.
+const BAN: Duration = Duration::from_secs(4);
+
+/// Sends one request at a time, so that a host's answers come in order.
+fn in_order() -> Command {
+    let mut command = politely();
+    command.args(["fetch", "--profile", "api", "--law", "fixed"]);
+    command.args(["--rate", "50", "--in-flight", "1"]);
+    command
+}
+
+fn page(path: &str, stream: &mut TcpStream) -> std::io::Result<Then> {
+    // Each page has words of its own, as pages have.
+    let words = path
+        .bytes()
+        .map(|byte| format!("{byte:b} ").replace(['0', '1'], "xy"));
+    let text: String = words
+        .zip(path.chars())
+        .map(|(word, letter)| word + &letter.to_string())
+        .collect();
+    respond(stream, "200 OK", HTML, &format!("<p>{text}</p>"))
+}
+
+/// Starts a host that serves some pages, then gives all the answer `refuse` for a while, and then
+/// serves again.
+fn banning(refuse: fn(&mut TcpStream) -> std::io::Result<Then>) -> (Server, &'static AtomicUsize) {
+    static BANNED: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let refused = &BANNED[NEXT.fetch_add(1, Ordering::Relaxed)];
+    let state = Mutex::new((0, None::<Instant>));
+    let server = Server::start(move |path, stream| {
+        let is_refused = {
+            let (served, since) = &mut *state.lock().expect("not poisoned");
+            let is_banned =
+                *served >= SERVED && since.get_or_insert_with(Instant::now).elapsed() < BAN;
+            *served += usize::from(!is_banned);
+            is_banned
+        };
+        if !is_refused {
+            return page(path, stream);
+        }
+        refused.fetch_add(1, Ordering::Relaxed);
+        refuse(stream)
+    });
+    (server, refused)
+}
+
+fn letters(number: usize) -> String {
+    let letter = |digit: usize| char::from(b'a' + digit as u8);
+    format!("{}{}", letter(number / 26), letter(number % 26))
+}
+
+fn fetch(server: &Server, pages: usize) -> Said {
+    run(in_order().args((0..pages).map(|number| server.url(&letters(number)))))
+}
+
+fn fetched(said: &Said) -> usize {
+    said.rows()
+        .iter()
+        .filter(|row| row["error"].is_null())
+        .count()
+}
+
+#[test]
+fn a_ban_in_a_status_that_is_not_listed_costs_few_requests_and_no_page() {
+    let (server, refused) = banning(|stream| respond(stream, "418 No", "", "no"));
+    let said = fetch(&server, 30);
+    assert_eq!(fetched(&said), 30, "{}", said.out);
+    let refused = refused.load(Ordering::Relaxed);
+    assert!((3..=6).contains(&refused), "{refused}");
+    assert_eq!(
+        said.lines("several pages in a row").len(),
+        1,
+        "{}",
+        said.err
+    );
+    assert_eq!(said.code, 0);
+}
+
+#[test]
+fn short_pages_that_are_all_alike_after_others_are_refusals() {
+    let (server, refused) = banning(|stream| {
+        let incident = Instant::now().elapsed().as_nanos();
+        let text = format!("<h1>Slow down</h1> incident {incident}");
+        respond(stream, "200 OK", HTML, &text)
+    });
+    let said = fetch(&server, 30);
+    assert_eq!(fetched(&said), 30, "{}", said.out);
+    let refused = refused.load(Ordering::Relaxed);
+    assert!((3..=6).contains(&refused), "{refused}");
+    // A refused page was requested again, and its row is that of the page.
+    let attempts: u64 = said
+        .rows()
+        .iter()
+        .filter_map(|row| row["attempts"].as_u64())
+        .sum();
+    assert_eq!(attempts as usize, 30 + refused, "{}", said.out);
+}
+
+#[test]
+fn a_section_of_pages_that_are_gone_keeps_its_answers() {
+    let server = Server::start(|path, stream| match path.as_bytes()[1] {
+        b'b' => respond(stream, "404 Not Found", "", "gone"),
+        _ => page(path, stream),
+    });
+    let said = fetch(&server, 60);
+    let rows = said.rows();
+    let gone = rows.iter().filter(|row| row["status"] == 404).count();
+    assert_eq!((gone, fetched(&said)), (26, 34), "{}", said.out);
+    let again = server.counts().values().filter(|count| **count > 1).count();
+    assert!(
+        again <= 2,
+        "the proof, and one page that was refused: {:?}",
+        server.counts()
+    );
+}
+
+#[test]
+fn the_last_pages_of_a_list_end_with_their_own_answers() {
+    let server = Server::start(|path, stream| match path {
+        "/ad" | "/ae" => respond(stream, "403 Forbidden", "", "private"),
+        _ => page(path, stream),
+    });
+    let said = fetch(&server, 5);
+    let errors = said.errors();
+    assert_eq!(
+        errors["ad"].as_deref(),
+        Some("403 Forbidden"),
+        "{}",
+        said.out
+    );
+    assert_eq!((fetched(&said), said.code), (3, 1));
+}
+
+/// RFC 9110, 15.4.3: the original URL stays the address of a page behind a temporary redirect.
+#[test]
+fn a_link_for_one_request_that_fails_is_made_again() {
+    let made = AtomicUsize::new(0);
+    let server = Server::start(move |path, stream| match path {
+        "/download" => {
+            let token = made.fetch_add(1, Ordering::Relaxed);
+            respond(
+                stream,
+                "302 Found",
+                &format!("Location: /file?{token}\r\n"),
+                "",
+            )
+        }
+        "/file?0" => Ok(Then::Close),
+        _ => page(path, stream),
+    });
+    let said = run(in_order().args([server.url("download"), server.url("other")]));
+    assert_eq!(fetched(&said), 2, "{}", said.out);
+    assert_eq!(server.counts()["/file?0"], 1, "{:?}", server.counts());
+}
