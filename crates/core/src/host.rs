@@ -17,6 +17,7 @@ mod rule;
 mod state;
 mod suspicion;
 mod told;
+mod usual_share;
 
 use std::time::Duration;
 
@@ -174,7 +175,7 @@ impl Host {
         if let Some(lease) = lease {
             let signal = match fault {
                 _ if doubt == Doubt::Limited => Some(Signal::RateLimited),
-                _ if doubt == Doubt::Suspected => None,
+                _ if matches!(doubt, Doubt::Suspected | Doubt::Checking) => None,
                 Fault::Host => Some(report.signal),
                 Fault::Page => Some(Signal::Ok),
                 Fault::Outage | Fault::Url => None,
@@ -183,7 +184,7 @@ impl Host {
             if let Some(signal) = signal {
                 self.learn(now, &lease, report, signal, fresh, &old);
             }
-            self.judge(now, &lease, report, (fault, doubt), config, rng);
+            self.judge(now, &lease, report, fault, config, rng);
         }
         if fault.is_the_urls() {
             self.undo_cuts(now, config);
@@ -434,7 +435,7 @@ impl Host {
         now: Timestamp,
         lease: &Lease,
         report: &Report,
-        (fault, doubt): (Fault, Doubt),
+        fault: Fault,
         config: &Config,
         rng: &mut Rng,
     ) {
@@ -467,12 +468,10 @@ impl Host {
                 rare.quarantine.probe_lost();
             }
         } else if in_trouble {
-            let rests = *self.quarantine_rests(config);
-            let (probe, signal) = (lease.is_probe(), report.signal);
             self.rare()
-                .trouble(now, probe, signal, (&config.breaker, &rests), rng);
+                .trouble(now, lease.is_probe(), report.signal, config, rng);
         } else if let Some(rare) = &mut self.rare {
-            rare.success(lease.is_probe(), doubt);
+            rare.success(lease.is_probe());
         }
     }
 

@@ -21,13 +21,13 @@ use politely::{
 use politely_otlp::Collector;
 use url::Url;
 
+use super::fleet::{STORE, config, fleet, no_beginning};
 use super::lanes::{KeySet, Lane, Refused};
 use super::rules::read;
 use super::trace::Trace;
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
-use crate::{engine, token};
 
 /// The share of the slots from which on they hold a host's rate back.
 const SLOTS_BUSY: f64 = 0.7;
@@ -72,11 +72,6 @@ pub(crate) struct Leave {
 
 /// The longest wait for the last reports to the fleet at the end of a run.
 const SETTLE: Duration = Duration::from_secs(3);
-/// The name of an engine in messages.
-const STORE: &str = "the store";
-/// The default lease with `--store`: slots of a killed process are freed after it. A longer request
-/// renews its slots.
-const STORE_LEASE: Duration = Duration::from_secs(20);
 /// The longest hold that a run waits for. A host with a longer one is set aside.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
@@ -461,10 +456,6 @@ impl Limits {
     }
 }
 
-/// The first rest of a host that shows block pages. It ends after the second one of those that come
-/// behind a rest, which is twice as long: a person waits for the run.
-const QUARANTINE_MIN: Duration = Duration::from_secs(30);
-
 impl Leave {
     /// Returns the keys of this process that the request names.
     pub(crate) fn keys(&self) -> &[Key] {
@@ -499,70 +490,6 @@ impl Leave {
         }
         self.permit.report(report)
     }
-}
-
-/// Returns the limiter shared with other processes, if there is one.
-fn fleet(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
-    match (&settings.coordinator, &settings.store) {
-        (Some(url), _) => coordinator(settings, url, clock).map(Some),
-        (None, Some(url)) => store(settings, url, clock).map(Some),
-        (None, None) => Ok(None),
-    }
-}
-
-/// Returns the error for a run that cannot start with the coordinator or engine, with a hint.
-fn no_beginning(shared_by: &str, why: &str) -> String {
-    let hint = match shared_by {
-        // The engine errors that this project knows contain their own hint.
-        _ if why.contains("; ") => "",
-        STORE => {
-            "; start it, or correct the URL (docs/how-to/run-a-fleet.md says what it must allow)"
-        }
-        _ => token::advice(why),
-    };
-    format!("{shared_by} refuses us: {why}{hint}")
-}
-
-/// Returns the limiter of `--store`.
-fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
-    let url = token::store_url(url, settings.store_password_file.as_deref())?;
-    let engine = engine::connect(&url)?;
-    let mut config = config(settings);
-    config.lease = settings.lease.unwrap_or(STORE_LEASE);
-    let builder = Limiter::builder().config(config).clock(clock);
-    let builder = builder.store(engine);
-    let limiter = builder
-        .when_unavailable(settings.store_unavailable.into())
-        .build();
-    limiter.map_err(|why| Wrong(why.to_string()))
-}
-
-/// Returns the limiter of `--coordinator`.
-fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
-    let builder = Limiter::builder().clock(clock).coordinator(url);
-    let builder = match &settings.client {
-        Some(name) => builder.client(name.clone()),
-        None => builder,
-    };
-    let builder = builder.labels(settings.labels.0.clone());
-    let builder = match token::read(settings.token_file.as_deref())? {
-        Some(token) => builder.token(token.text),
-        None => builder,
-    };
-    let limiter = builder
-        .build()
-        .map_err(|why| Wrong(format!("--coordinator: {why}")))?;
-    Ok(limiter)
-}
-
-/// Returns the profile's settings, overridden by the operator's numbers.
-fn config(settings: &Settings) -> Config {
-    let mut config =
-        settings
-            .profile
-            .config(settings.law, settings.numbers, settings.declared.clone());
-    config.quarantine.rest_min = QUARANTINE_MIN;
-    config
 }
 
 /// Returns a proxy's name without its credentials.

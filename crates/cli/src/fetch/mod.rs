@@ -17,14 +17,17 @@
 mod crawl;
 mod engine;
 mod fill;
+mod fleet;
 mod input;
 mod lanes;
+mod last;
 mod limits;
 mod own_machine;
 mod refusals;
 mod report;
 mod retry;
 mod robots;
+mod robots_answer;
 mod rules;
 mod state;
 mod trace;

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use politely::core::machine::{PROBE_EVERY, Trouble};
-use politely::core::signal::Failure;
+use politely::core::machine::PROBE_EVERY;
 
 use super::engine::Engine;
 use super::lanes::LaneId;
@@ -12,7 +11,7 @@ use super::transport::client::Came;
 /// Returns whether a failure is this machine's, and says that requests pause. An answer ends such a
 /// pause.
 pub(super) fn is_at_fault(engine: &Engine, lane: LaneId, came: &Came) -> bool {
-    let (failure, words) = match came {
+    let lost = match came {
         Came::Answer(_) => {
             if !engine.suspects_machine.load(Ordering::Relaxed) {
                 return false;
@@ -28,14 +27,10 @@ pub(super) fn is_at_fault(engine: &Engine, lane: LaneId, came: &Came) -> bool {
             }
             return false;
         }
-        Came::Failed(failure, words) => (*failure, words),
+        Came::Failed(lost) => lost,
     };
-    let trouble = match failure {
-        Failure::Connect if words.contains("Too many open files") => Trouble::OutOfDescriptors,
-        Failure::Resolver => Trouble::Unresolved,
-        Failure::Timeout => Trouble::Silent,
-        Failure::Connect if words.contains("unreachable") => Trouble::Silent,
-        _ => return false,
+    let Some(trouble) = lost.trouble else {
+        return false;
     };
     engine.suspects_machine.store(true, Ordering::Relaxed);
     let (is_ours, is_new) = {
@@ -46,7 +41,8 @@ pub(super) fn is_at_fault(engine: &Engine, lane: LaneId, came: &Came) -> bool {
     };
     if is_new {
         engine.talk.say(&format!(
-            "this machine seems to be at fault, and no host ({words}): the run pauses, and tries again every {} s",
+            "this machine seems to be at fault, and no host ({}): the run pauses, and tries again every {} s",
+            lost.words,
             PROBE_EVERY.as_secs()
         ));
     }

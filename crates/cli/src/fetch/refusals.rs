@@ -8,11 +8,11 @@ use super::engine::Engine;
 use super::lanes::LaneId;
 use super::lanes::doubt::{Kept, Look, Sample};
 use super::lanes::pending::{Pending, Purpose};
+use super::last::{Last, came_back};
 use super::report::output::Row;
 use super::report::save::place;
 use super::retry::is_served;
 use super::transport::client::Came;
-use super::worker::{Last, came_back};
 
 /// The number of quarantines after which a host that shows block pages is blocked: two block pages
 /// came behind a hold.
@@ -20,17 +20,6 @@ const QUARANTINES_BLOCKED: u8 = 3;
 /// The same for a host that refuses everything in other ways, which may be a limit of minutes: it
 /// refused a page that it had served five times, over 155 s and more.
 const QUARANTINES_REFUSED: u8 = 6;
-
-impl Last<'_> {
-    /// Returns what the answer shares with others, if it may be a refusal.
-    pub(super) fn in_doubt(&self) -> Option<u32> {
-        match (self.look, self.doubt) {
-            (Look::New(alike), Doubt::None)
-            | (Look::Odd(alike), Doubt::Unclear | Doubt::Suspected) => Some(alike),
-            _ => None,
-        }
-    }
-}
 
 /// Returns what the answer to a request looks like beside others of its host.
 pub(super) fn look(

@@ -171,7 +171,7 @@ pub(super) fn status_words(answer: &Answer) -> String {
 pub(super) fn words(came: &Came) -> String {
     match came {
         Came::Answer(answer) => status_words(answer),
-        Came::Failed(failure, words) => format!("{}: {words}", failure_word(*failure)),
+        Came::Failed(lost) => format!("{}: {}", failure_word(lost.failure), lost.words),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use politely::core::gate::HoldReason;
-use politely::core::host::Doubt;
+use politely::core::host::Directions;
 use politely::core::signal::{Failure, Outcome, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::{AnswerRule, Rule};
@@ -12,17 +12,17 @@ use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
 use super::engine::Engine;
-use super::lanes::doubt::{Kept, Look};
 use super::lanes::pending::{Pending, Purpose};
-use super::lanes::{Job, LaneId, Lanes};
+use super::lanes::{Job, LaneId};
+use super::last::{Last, came_back};
 use super::limits::Leave;
 use super::own_machine;
 use super::refusals::{blocked, keep, look, say_doubt};
 use super::report::output::Row;
 use super::report::save::place;
 use super::retry::{after_failure, is_served, status_words};
-use super::robots::{self, Cached, Rules, Standing};
-use super::transport::client::{Answer, Body, Came};
+use super::robots_answer::robots_over;
+use super::transport::client::{Answer, Body, Came, Get, Lost};
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
@@ -57,7 +57,12 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         (Some(dir), true) => Body::Save(dir),
         (None, true) => Body::Count,
     };
-    let (came, took) = match depart(engine, &mut leave, &url, body, pending.begins_again()).await {
+    let get = Get {
+        url: &url,
+        body,
+        is_once: pending.begins_again(),
+    };
+    let (came, took) = match depart(engine, &mut leave, get).await {
         Ok(ended) => ended,
         Err(not_before) => {
             drop(leave);
@@ -76,17 +81,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         ..report
     };
     pending.status = report.status;
-    let keys = leave.keys().to_vec();
-    let directions = match own_fault(&pending, &report) {
-        Some(told) => leave.report(&told),
-        None => leave.report(&report),
-    };
-    engine.write_spent(&keys);
-    if let Some(key) = keys.first()
-        && (directions.event || directions.hold_until > engine.limits.now())
-    {
-        engine.write_learned(key);
-    }
+    let directions = tell(engine, leave, &pending, &report);
     follow_rule(engine, lane, &url, &report, answer);
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -161,9 +156,7 @@ fn next_step(
 async fn depart(
     engine: &Engine,
     leave: &mut Leave,
-    url: &Url,
-    body: Body<'_>,
-    once: bool,
+    get: Get<'_>,
 ) -> Result<(Came, Duration), Timestamp> {
     let now = engine.limits.now();
     let egress = engine.egresses.choose(now, leave.egress)?;
@@ -172,31 +165,23 @@ async fn depart(
     }
     leave.sent();
     let began = Instant::now();
-    let came = leave.during(fetch(engine, egress, url, body, once)).await?;
+    let came = leave.during(fetch(engine, egress, get)).await?;
     Ok((came, began.elapsed()))
 }
 
-/// Sends a GET for `url` through `egress`, and through others while egresses fail.
+/// Sends a GET through `egress`, and through others while egresses fail.
 ///
 /// # Errors
 /// No egress is left, though one worked before. The error is the time of the next try.
-async fn fetch(
-    engine: &Engine,
-    mut egress: usize,
-    url: &Url,
-    body: Body<'_>,
-    once: bool,
-) -> Result<Came, Timestamp> {
+async fn fetch(engine: &Engine, mut egress: usize, get: Get<'_>) -> Result<Came, Timestamp> {
     loop {
-        let ended = (engine.clients)
-            .get(egress, engine.hosts(), url, body, once)
-            .await;
+        let ended = engine.clients.get(egress, engine.hosts(), get).await;
         let why = match ended {
-            Ok(Came::Failed(Failure::Connect, why)) => {
+            Ok(Came::Failed(mut lost)) if lost.failure == Failure::Connect => {
                 // The proxy works, and it cannot reach the host.
                 engine.egresses.worked(egress);
-                let words = engine.egresses.through(egress) + &why;
-                return Ok(Came::Failed(Failure::Connect, words));
+                lost.words.insert_str(0, &engine.egresses.through(egress));
+                return Ok(Came::Failed(lost));
             }
             Ok(came) => {
                 if matches!(came, Came::Answer(_)) {
@@ -213,9 +198,29 @@ async fn fetch(
             return Err(next_try);
         } else {
             let words = format!("{}{why}", engine.egresses.through(egress));
-            return Ok(Came::Failed(Failure::Connect, words));
+            return Ok(Came::Failed(Lost {
+                failure: Failure::Connect,
+                words,
+                trouble: None,
+            }));
         }
     }
+}
+
+/// Reports the outcome to the limits of the request, and records what they learned.
+fn tell(engine: &Engine, leave: Leave, pending: &Pending, report: &Report) -> Directions {
+    let keys = leave.keys().to_vec();
+    let directions = match own_fault(pending, report) {
+        Some(told) => leave.report(&told),
+        None => leave.report(report),
+    };
+    engine.write_spent(&keys);
+    if let Some(key) = keys.first()
+        && (directions.event || directions.hold_until > engine.limits.now())
+    {
+        engine.write_learned(key);
+    }
+    directions
 }
 
 /// Applies the holds of the policy's rule for `url`.
@@ -262,25 +267,6 @@ fn own_fault(pending: &Pending, report: &Report) -> Option<Report> {
     })
 }
 
-/// The result of the last attempt.
-pub(super) struct Last<'a> {
-    pub(super) report: &'a Report,
-    came: &'a Came,
-    pub(super) url: &'a Url,
-    /// Whether the key's state is worth storing.
-    learned: bool,
-    /// Whether the answer shows that the host works.
-    served: bool,
-    /// Whether the page never failed before.
-    first_try: bool,
-    /// What the answer looks like beside others.
-    pub(super) look: Look,
-    /// What the report says about the host.
-    pub(super) doubt: Doubt,
-    /// The URL, if it is that of a page, and not the target of a redirect.
-    own_url: Option<&'a Url>,
-}
-
 /// Applies the hold of a rule about answers, and says that such an answer came.
 fn follow_answer(engine: &Engine, key: &Key, report: &Report, answer: &AnswerRule) {
     if let Some(hold) = answer.hold {
@@ -314,8 +300,8 @@ fn report<'a>(
             answer_rule = rule.and_then(|rule| rule.judge(&outcome, &mut report));
             report
         }
-        Came::Failed(failure, _) => classify(
-            &Outcome::Failed(*failure),
+        Came::Failed(lost) => classify(
+            &Outcome::Failed(lost.failure),
             WallClock::from(SystemTime::now()),
             took,
             0,
@@ -451,104 +437,6 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
         None => lanes.put_redirected(lane, pending, now),
     }
     came_back(lanes, from, now, Some(last), None);
-}
-
-/// Handles the answer to the robots.txt of lane `of`, last requested on lane `lane`, or its final
-/// failure.
-fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error: Option<&str>) {
-    let now = engine.limits.now();
-    let answer = match last.came {
-        // Rules that cannot be decoded are unknown, and the origin is closed as after a 5xx.
-        Came::Answer(answer) if answer.spoiled.is_some() && answer.status.is_success() => None,
-        Came::Answer(answer) => Some((answer.status.as_u16(), &answer.start)),
-        Came::Failed(..) => None,
-    };
-    let rules = match answer {
-        // Too many redirects, or a redirect without a target, means "unavailable": there are no
-        // rules.
-        Some((300..=399, _)) => Rules::of(Some(404), b"", &engine.settings.robots_token),
-        Some((status, body)) => Rules::of(Some(status), body, &engine.settings.robots_token),
-        None => None,
-    };
-    if rules.is_some() {
-        let origin = engine.lock().lanes.lane(of).origin.to_string();
-        let body = answer
-            .filter(|(status, _)| (200..=299).contains(status))
-            .map(|(_, body)| body.to_vec());
-        engine.keep_robots(
-            &origin,
-            Cached {
-                fetched_unix_s: robots::unix_now(),
-                body,
-            },
-        );
-    }
-    let mut shared = engine.lock();
-    let lanes = &mut shared.lanes;
-    let standing = std::mem::replace(&mut lanes.lane_mut(of).robots, Standing::Unknown);
-    let standing = if let Some(rules) = rules {
-        Standing::Known {
-            rules: rules.into(),
-            until: now + robots::TTL,
-        }
-    } else {
-        // An answer may change later. A host that could not be reached in all its attempts is given
-        // up.
-        let health = &lanes.lane(lane).health;
-        let patient = health.gave_up().is_none()
-            && lanes.lane(of).pages_waiting() > 1
-            && !lanes.only_closed_left();
-        standing.unavailable(&robots::Unusable {
-            why: error.unwrap_or("no answer"),
-            for_good: matches!(last.came, Came::Failed(..)),
-            patient,
-            not_before: now + last.report.retry_after.unwrap_or_default(),
-            now,
-        })
-    };
-    lanes.robots_answered(of, standing, now);
-    came_back(lanes, lane, now, Some(last), None);
-}
-
-/// Handles the end of a request of `lane`, whose page is `kept` if its answer is in doubt.
-pub(super) fn came_back(
-    lanes: &mut Lanes,
-    lane: LaneId,
-    now: Timestamp,
-    last: Option<&Last<'_>>,
-    kept: Option<Kept>,
-) {
-    if let Some(last) = last {
-        let is_served = last.report.signal == Signal::Ok && last.look == Look::Page;
-        let is_proof = last.report.was_served && is_served;
-        lanes.doubt(lane, last.doubt, last.look, is_proof, now);
-        let is_good = last
-            .report
-            .status
-            .is_some_and(|status| (200..300).contains(&status));
-        if let Some(url) = last.own_url.filter(|_| is_good) {
-            lanes.served_page(lane, url.as_str());
-        }
-        if let Some(kept) = kept {
-            lanes.keep(lane, kept, now);
-        }
-        lanes.answered(lane, last.report.bytes, last.report.signal.is_refusal());
-        if last.first_try {
-            lanes.tried(lane);
-        }
-        if last.served {
-            lanes.served(lane);
-        }
-        if last.report.signal == Signal::Ok {
-            for account in lanes.accounts(lane) {
-                account.budget.deposit(account.rule, now);
-            }
-        }
-        if last.learned {
-            lanes.learned(lane);
-        }
-    }
-    lanes.came_back(lane, now);
 }
 
 /// Resolves the address of a lane's host. If that fails, its key is the host, and the fetch will

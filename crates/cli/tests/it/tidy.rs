@@ -86,6 +86,23 @@ fn assert_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// A profile inherits the settings of packages as well. `release` has some for a short build.
+#[test]
+fn the_packages_are_compiled_for_speed() {
+    let manifest = fs::read_to_string(repository().join("Cargo.toml")).expect("the workspace");
+    let manifest: toml::Table = manifest.parse().expect("TOML");
+    let of = |profile: &str| {
+        manifest["profile"][profile]["package"]
+            .as_table()
+            .expect("a table")
+    };
+    let names = |profile: &str| of(profile).keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names("release"), names("dist"));
+    for (name, set) in of("dist") {
+        assert_eq!(set["opt-level"].as_integer(), Some(3), "{name}");
+    }
+}
+
 #[test]
 fn no_source_file_is_too_long_or_half_done() {
     let mut wrong = Vec::new();

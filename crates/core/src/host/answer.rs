@@ -247,9 +247,12 @@ pub enum Doubt {
     /// The answer is like the ones before it, and may be a refusal. A later report tells: keep the
     /// page until then.
     Unclear,
-    /// The host is suspected. The next request should be for a page that it served before, and then
-    /// one for a page that it refused. Keep the refused pages.
+    /// The host is suspected. The next request should be for a page that it served before. Keep the
+    /// refused pages.
     Suspected,
+    /// The host served a page that it had served before. The next request should be for a page that
+    /// it refused. Keep the others.
+    Checking,
     /// A limit of the host refused the pages. They can be requested again.
     Limited,
 }

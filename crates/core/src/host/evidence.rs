@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Host;
 use super::refusal_cusum::RefusalCusum;
+use super::usual_share::{TRIES_MAX, UsualShare};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::{KeyLaw, Law};
@@ -49,12 +50,6 @@ const MANY_FAILURES: u8 = 5;
 const RARER: f64 = 0.01;
 /// Consecutive failures of a single URL, with no other request between, that count once.
 const LONE_FAILURES: u8 = 4;
-/// The assumed share of failing URLs before any outcome is known, as failures and tries: 0.5 of
-/// 5.5.
-const PRIOR: (f64, f64) = (0.5, 5.5);
-/// The counts of tries and failures are halved when the tries reach this number, so that old
-/// failures fade.
-const TRIES_MAX: u8 = 200;
 /// The record at which a URL has proved to be at fault itself, and none has recovered since.
 const OWN_FAULTS: i8 = 1;
 /// The record from which the Retry-After of a URL that was not refused before no longer holds the
@@ -112,9 +107,7 @@ pub(super) struct Evidence {
     run: u8,
     /// Further failures of the URLs in `run`.
     repeats: u8,
-    /// First tries of URLs. The next field counts how many of them failed.
-    tries: u8,
-    failures: u8,
+    usual: UsualShare,
     /// Above zero: URLs that proved to be at fault. Below zero: URLs that recovered.
     record: i8,
     /// Whether refusals suddenly become more frequent.
@@ -220,7 +213,10 @@ impl Host {
         let evidence = self.rare().evidence.get_or_insert_with(|| {
             Box::new(Evidence {
                 // `reported` includes this report already.
-                tries: (reported.saturating_sub(1)).min(u64::from(TRIES_MAX / 2)) as u8,
+                usual: UsualShare {
+                    tries: (reported.saturating_sub(1)).min(u64::from(TRIES_MAX / 2)) as u8,
+                    failures: 0,
+                },
                 ..Evidence::default()
             })
         });
@@ -301,10 +297,10 @@ impl Evidence {
             self.failed
                 .retain(|failed| failed.standing != Standing::Unclear);
         } else if !self.is_rare(RARE_RUN) {
-            self.count(self.run, self.run);
+            self.usual.count(self.run, self.run);
         }
-        self.refusals.served(self.usual_share());
-        self.count(1, 0);
+        self.refusals.served(self.usual.get());
+        self.usual.count(1, 0);
         (self.run, self.repeats) = (0, 0);
         for failed in &mut self.failed {
             // A success says nothing about the failure if its request was sent before the failure
@@ -382,7 +378,7 @@ impl Evidence {
                 cut: Cut::No,
             });
             self.run = self.run.saturating_add(1);
-            if kind == Kind::Refusal && self.refusals.refused(url, self.usual_share()) {
+            if kind == Kind::Refusal && self.refusals.refused(url, self.usual.get()) {
                 self.has_a_limit();
             }
         }
@@ -454,27 +450,8 @@ impl Evidence {
     /// Returns whether a run of this length is less likely than `below`, if URLs fail independently
     /// at the host's usual share.
     fn is_rare_run(&self, length: u8, below: f64) -> bool {
-        let share = self.usual_share();
-        let mut likely = 1.0;
-        for _ in 0..length {
-            likely *= share;
-        }
-        let many = self.failures >= MANY_FAILURES;
-        likely < if many { below * RARER } else { below }
-    }
-
-    /// Returns the share of URLs that fail at this host by themselves.
-    fn usual_share(&self) -> f64 {
-        (f64::from(self.failures) + PRIOR.0) / (f64::from(self.tries) + PRIOR.1)
-    }
-
-    /// Counts first tries of URLs, and how many of them failed.
-    fn count(&mut self, tries: u8, failures: u8) {
-        self.tries = self.tries.saturating_add(tries);
-        self.failures = self.failures.saturating_add(failures);
-        if self.tries >= TRIES_MAX {
-            (self.tries, self.failures) = (self.tries / 2, self.failures / 2);
-        }
+        let many = self.usual.failures >= MANY_FAILURES;
+        self.usual.of_run(length) < if many { below * RARER } else { below }
     }
 
     /// Saves the law before it cuts the rate for `url`.
@@ -531,7 +508,7 @@ impl Evidence {
     pub(super) fn is_plausible(&self) -> bool {
         self.failed.len() <= URLS_MAX
             && (RECORD.0..=RECORD.1).contains(&self.record)
-            && self.failures <= self.tries
+            && self.usual.is_plausible()
             && self.refusals.is_plausible()
     }
 
@@ -548,8 +525,7 @@ impl Evidence {
         self.failed.drain(..surplus);
         self.run = self.run.max(other.run);
         self.repeats = self.repeats.max(other.repeats);
-        self.tries = self.tries.max(other.tries);
-        self.failures = self.failures.max(other.failures);
+        self.usual.join(other.usual);
         self.refusals.join(&other.refusals);
         self.record = self.record.min(other.record);
         if self.undo != other.undo {

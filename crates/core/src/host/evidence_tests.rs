@@ -8,7 +8,10 @@ fn fails(evidence: &mut Evidence, url: u32, kind: Kind, at: u64) -> Fault {
 
 fn seasoned() -> Evidence {
     Evidence {
-        tries: 40,
+        usual: UsualShare {
+            tries: 40,
+            failures: 0,
+        },
         ..Evidence::default()
     }
 }
@@ -40,8 +43,10 @@ fn few_urls_are_remembered_and_a_proven_one_makes_room() {
 #[test]
 fn where_every_second_url_fails_two_in_a_row_say_nothing() {
     let mut evidence = Evidence {
-        tries: 100,
-        failures: 50,
+        usual: UsualShare {
+            tries: 100,
+            failures: 50,
+        },
         ..Evidence::default()
     };
     let blamed = (0..20).position(|url| fails(&mut evidence, url, Kind::Trouble, 0) == Fault::Host);

@@ -8,13 +8,13 @@ use super::budgets::Estimate;
 use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
 use super::rule::RuleState;
-use super::suspicion::Suspicion;
+use super::suspicion::{RESTS, Suspicion};
 use super::told::ToldBudget;
-use super::{Doubt, Event, Host, Reason};
+use super::{Event, Host, Reason};
 use crate::budget::{DeclaredLimits, Spent};
 use crate::config::{Config, InvalidConfig, Limits, check};
 use crate::control::LawChoice;
-use crate::gate::{Breaker, BreakerConfig, Pace, Rate};
+use crate::gate::{Breaker, Pace, Rate};
 use crate::lock::{LockOp, Locks, SessionId};
 use crate::signal::Signal;
 use crate::{Rng, Timestamp};
@@ -172,14 +172,20 @@ impl Rare {
         now: Timestamp,
         probe: bool,
         signal: Signal,
-        (breaker, quarantine): (&BreakerConfig, &BreakerConfig),
+        config: &Config,
         rng: &mut Rng,
     ) {
+        let is_suspected = self.is_suspected();
+        let quarantine = if is_suspected {
+            &RESTS
+        } else {
+            &config.quarantine
+        };
         if self.breaker.listens(probe) {
             match signal {
-                Signal::RateLimited => self.breaker.probe_refused(now, breaker, rng),
+                Signal::RateLimited => self.breaker.probe_refused(now, &config.breaker, rng),
                 Signal::Blocked => self.breaker.probe_lost(),
-                _ => _ = self.breaker.failure(now, breaker, rng),
+                _ => _ = self.breaker.failure(now, &config.breaker, rng),
             }
         }
         if self.quarantine.listens(probe) {
@@ -187,10 +193,7 @@ impl Rare {
                 Signal::RateLimited => self.quarantine.probe_refused(now, quarantine, rng),
                 Signal::Blocked => _ = self.quarantine.failure(now, quarantine, rng),
                 // The suspicion has decided.
-                _ if self
-                    .suspicion
-                    .as_ref()
-                    .is_some_and(|suspicion| suspicion.is_active()) => {}
+                Signal::Ok | Signal::UrlError if is_suspected => {}
                 // The host answered, though with an error, so it does not block.
                 Signal::Ok | Signal::UrlError => self.quarantine.success(),
                 Signal::Overloaded | Signal::Unreachable => self.quarantine.probe_lost(),
@@ -198,11 +201,16 @@ impl Rare {
         }
     }
 
-    pub(super) fn success(&mut self, probe: bool, doubt: Doubt) {
+    /// Returns whether the host is suspected of refusing everything.
+    fn is_suspected(&self) -> bool {
+        (self.suspicion.as_ref()).is_some_and(|suspicion| suspicion.is_active())
+    }
+
+    pub(super) fn success(&mut self, probe: bool) {
         if self.breaker.listens(probe) {
             self.breaker.success();
         }
-        if self.quarantine.listens(probe) && doubt != Doubt::Suspected {
+        if self.quarantine.listens(probe) && !self.is_suspected() {
             self.quarantine.success();
         }
     }

@@ -403,6 +403,10 @@ impl Host {
             self.probe_lost();
         }
         self.forget_estimates();
+        let suspicion = self.rare.as_mut().and_then(|rare| rare.suspicion.as_mut());
+        if let Some(suspicion) = suspicion {
+            suspicion.forget_kept();
+        }
     }
 
     /// Returns whether calls of this type's methods could have led to this state. Restored bytes

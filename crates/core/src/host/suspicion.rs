@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 
 use super::Host;
 use super::answer::Doubt;
-use crate::config::Config;
+use super::usual_share::UsualShare;
 use crate::gate::{BreakerConfig, Lease};
 use crate::signal::{Report, Resource, Signal};
 use crate::{Rng, Timestamp};
@@ -42,13 +42,9 @@ const RUN_MAX: usize = 16;
 const RARE_RUN: f64 = 1e-3;
 /// The number of kinds of answers that are remembered as ordinary.
 const ORDINARY_MAX: usize = 8;
-/// The counts are halved when the answers reach this number, so that old answers fade.
-const ANSWERS_MAX: u8 = 200;
-/// The assumed answers before any is known: 0.5 odd ones of 5.5.
-const PRIOR: (f64, f64) = (0.5, 5.5);
-/// The rests of a suspected host: 5 s, doubling to 10 min. That is at most 14 requests in the first
+/// The rests of a suspected host: 5 s, doubling to 10 min. That is eleven requests in the first
 /// hour of a ban, and a limit of some seconds costs one rest.
-const RESTS: BreakerConfig = BreakerConfig {
+pub(super) const RESTS: BreakerConfig = BreakerConfig {
     trip_after: 1,
     rest_min: Duration::from_secs(5),
     rest_max: Duration::from_mins(10),
@@ -64,9 +60,8 @@ pub(super) struct Suspicion {
     run: SmallVec<[u32; 4]>,
     /// Answers that proved to be ordinary at this host.
     ordinary: SmallVec<[u32; 2]>,
-    /// Answers before the present run. The next field counts how many of them were odd.
-    answers: u8,
-    odd: u8,
+    /// The answers before the present run, and how many of them were odd.
+    usual: UsualShare,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -122,13 +117,29 @@ impl Suspicion {
         self.stage != Stage::Clear
     }
 
+    /// Returns what a report says that tells nothing about the suspicion.
+    const fn doubt(&self) -> Doubt {
+        match self.stage {
+            Stage::Clear => Doubt::None,
+            Stage::Checking => Doubt::Checking,
+            Stage::Suspected => Doubt::Suspected,
+        }
+    }
+
+    /// Notes that the caller lost the refused pages that it kept, so it cannot check one of them.
+    pub(super) fn forget_kept(&mut self) {
+        if self.stage == Stage::Checking {
+            self.stage = Stage::Suspected;
+        }
+    }
+
     /// Handles an answer for `url`. `probe` means that the request was sent alone, to find out.
     fn see(&mut self, url: u32, sight: &Sight, probe: bool, was_served: bool) -> (Effect, Doubt) {
         match (self.stage, sight) {
             (Stage::Clear, Sight::Odd(alike)) => self.odd(url, *alike),
             (Stage::Clear, Sight::Page) => {
                 self.end_run();
-                self.count(1, 0);
+                self.usual.count(1, 0);
                 (Effect::Nothing, Doubt::None)
             }
             (Stage::Suspected, Sight::Odd(alike)) => {
@@ -150,7 +161,7 @@ impl Suspicion {
             }
             (Stage::Suspected, Sight::Page) if probe && was_served => {
                 self.stage = Stage::Checking;
-                (Effect::Check, Doubt::Suspected)
+                (Effect::Check, Doubt::Checking)
             }
             (Stage::Suspected, Sight::Page) if probe => {
                 self.stage = Stage::Clear;
@@ -167,11 +178,11 @@ impl Suspicion {
                 (Effect::Clear, Doubt::None)
             }
             (Stage::Checking, Sight::Page | Sight::Odd(_)) if probe => {
-                (Effect::Check, Doubt::Suspected)
+                (Effect::Check, Doubt::Checking)
             }
             (Stage::Clear, Sight::Other) if self.run.is_empty() => (Effect::Nothing, Doubt::None),
             (Stage::Clear, Sight::Other) => (Effect::Nothing, Doubt::Unclear),
-            (Stage::Suspected | Stage::Checking, _) => (Effect::Nothing, Doubt::Suspected),
+            (Stage::Suspected | Stage::Checking, _) => (Effect::Nothing, self.doubt()),
         }
     }
 
@@ -179,14 +190,15 @@ impl Suspicion {
     fn odd(&mut self, url: u32, alike: u32) -> (Effect, Doubt) {
         if self.ordinary.contains(&alike) {
             self.end_run();
-            self.count(1, 1);
+            self.usual.count(1, 1);
             return (Effect::Nothing, Doubt::None);
         }
         if alike != self.alike {
             self.end_run();
         }
         self.remember(url, alike);
-        if self.run.len() < RUN_MIN || !self.is_rare() {
+        let is_rare = self.usual.of_run(self.run.len() as u8) < RARE_RUN;
+        if self.run.len() < RUN_MIN || !is_rare {
             return (Effect::Nothing, Doubt::Unclear);
         }
         self.stage = Stage::Suspected;
@@ -203,58 +215,45 @@ impl Suspicion {
     /// Counts the run as odd answers of pages.
     fn end_run(&mut self) {
         let length = self.run.len() as u8;
-        self.count(length, length);
+        self.usual.count(length, length);
         self.run.clear();
-    }
-
-    fn count(&mut self, answers: u8, odd: u8) {
-        self.answers += answers;
-        self.odd += odd;
-        if self.answers >= ANSWERS_MAX {
-            (self.answers, self.odd) = (self.answers / 2, self.odd / 2);
-        }
-    }
-
-    /// Returns whether a run of this length is no chance.
-    fn is_rare(&self) -> bool {
-        let share = (f64::from(self.odd) + PRIOR.0) / (f64::from(self.answers) + PRIOR.1);
-        let mut likely = 1.0;
-        for _ in 0..self.run.len() {
-            likely *= share;
-        }
-        likely < RARE_RUN
     }
 
     /// Returns whether reports could have led to this state. Restored bytes may be anything.
     pub(super) fn is_plausible(&self) -> bool {
         self.run.len() <= RUN_MAX
             && self.ordinary.len() <= ORDINARY_MAX
-            && self.answers < ANSWERS_MAX
-            && self.odd <= self.answers
+            && self.usual.is_plausible()
     }
 
     /// Merges `other`: the one that suspects more.
     pub(super) fn join(&mut self, other: &Self) {
-        let key = |one: &Self| (one.stage, one.run.len(), one.answers, one.odd, one.alike);
-        let more = match key(self).cmp(&key(other)) {
-            std::cmp::Ordering::Equal => {
-                (self.run.as_slice(), self.ordinary.as_slice())
-                    < (other.run.as_slice(), other.ordinary.as_slice())
-            }
-            order => order.is_lt(),
-        };
-        if more {
+        if self.rank() < other.rank() {
             self.clone_from(other);
         }
+    }
+
+    fn rank(&self) -> impl Ord {
+        let Self {
+            stage,
+            alike,
+            run,
+            ordinary,
+            usual,
+        } = self;
+        (
+            *stage,
+            run.len(),
+            *usual,
+            *alike,
+            run.clone(),
+            ordinary.clone(),
+        )
     }
 }
 
 impl Host {
-    /// Returns whether the host is suspected of refusing everything.
-    pub(super) fn is_suspected(&self) -> bool {
-        self.suspicion().is_some_and(Suspicion::is_active)
-    }
-
+    /// Returns what is known of the suspicion, since the first odd answer.
     pub(super) fn suspicion(&self) -> Option<&Suspicion> {
         self.rare.as_ref()?.suspicion.as_deref()
     }
@@ -283,11 +282,7 @@ impl Host {
         rng: &mut Rng,
     ) -> Doubt {
         let (Some(url), Some(lease)) = (report.resource.map(Resource::short), lease) else {
-            return if self.is_suspected() {
-                Doubt::Suspected
-            } else {
-                Doubt::None
-            };
+            return self.suspicion().map_or(Doubt::None, Suspicion::doubt);
         };
         let has_served = self.latency.p50().is_some();
         let sight = Sight::of(report);
@@ -300,9 +295,7 @@ impl Host {
         let (effect, doubt) = suspicion.see(url, &sight, lease.is_probe(), report.was_served);
         match effect {
             // The probe told nothing. Other signals than these are judged with the breaker.
-            Effect::Nothing
-                if lease.is_probe() && sight.is_answer() && doubt == Doubt::Suspected =>
-            {
+            Effect::Nothing if lease.is_probe() && sight.is_answer() && suspicion.is_active() => {
                 rare.quarantine.probe_lost();
             }
             Effect::Nothing => {}
@@ -313,15 +306,6 @@ impl Host {
             Effect::Clear => rare.quarantine.success(),
         }
         doubt
-    }
-
-    /// Returns the rests of the quarantine. They are short while the host is only suspected.
-    pub(super) fn quarantine_rests<'a>(&self, config: &'a Config) -> &'a BreakerConfig {
-        if self.is_suspected() {
-            &RESTS
-        } else {
-            &config.quarantine
-        }
     }
 }
 

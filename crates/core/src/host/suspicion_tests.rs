@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Rng;
+use crate::config::Config;
 use crate::control::LawConfig;
 use crate::host::{AcquireRequest, Decision, Directions};
 
@@ -31,31 +32,39 @@ impl Site {
 
     /// Sends the request for `url` as soon as it may leave, and reports its answer.
     fn send(&mut self, url: &str, alike: Option<u32>, was_served: bool) -> Directions {
-        let grant = loop {
-            match self
-                .host
-                .request(self.now, AcquireRequest::default(), &self.config)
-            {
-                Decision::Granted(grant) => break grant,
-                Decision::Wait(wait) => self.now = wait.at,
-            }
-        };
-        self.sent.push(self.now);
-        let signal = if alike.is_some() {
-            Signal::UrlError
-        } else {
-            Signal::Ok
+        let (signal, status) = match alike {
+            Some(_) => (Signal::UrlError, 403),
+            None => (Signal::Ok, 200),
         };
         let report = Report {
-            status: Some(if alike.is_some() { 403 } else { 200 }),
-            resource: Some(Resource::of(url)),
-            latency: Duration::from_millis(20),
+            status: Some(status),
             alike,
             was_served,
             ..Report::of(signal)
         };
-        self.host
-            .report(self.now, grant.lease, &report, &self.config, &mut self.rng)
+        self.report(url, report)
+    }
+
+    /// Sends the request for `url` as soon as it may leave, and reports `report`.
+    fn report(&mut self, url: &str, report: Report) -> Directions {
+        let grant = loop {
+            let asked = self
+                .host
+                .request(self.now, AcquireRequest::default(), &self.config);
+            match asked {
+                Decision::Granted(grant) => break grant,
+                // A gate that waits for a report names the present time.
+                Decision::Wait(wait) => self.now = wait.at.max(self.now + Duration::from_millis(1)),
+            }
+        };
+        self.sent.push(self.now);
+        let report = Report {
+            resource: Some(Resource::of(url)),
+            latency: Duration::from_millis(20),
+            ..report
+        };
+        let (host, config) = (&mut self.host, &self.config);
+        host.report(self.now, grant.lease, &report, config, &mut self.rng)
     }
 
     fn served(&mut self, pages: u32) {
@@ -110,7 +119,7 @@ fn a_proof_and_a_refused_page_that_is_served_tell_a_limit() {
     let mut site = Site::new();
     site.served(8);
     site.until_suspected();
-    assert_eq!(site.send("good/0", None, true).doubt, Doubt::Suspected);
+    assert_eq!(site.send("good/0", None, true).doubt, Doubt::Checking);
     let checked = site.send("bad/1", None, false);
     assert_eq!(checked.doubt, Doubt::Limited);
     assert!(checked.event);
@@ -132,6 +141,37 @@ fn a_page_that_is_refused_again_after_the_proof_makes_its_answer_ordinary() {
     }
     assert!(site.now.since(began) < Duration::from_secs(11), "10/s");
     assert_eq!(site.send("other", Some(404), false).doubt, Doubt::Unclear);
+}
+
+#[test]
+fn a_killed_caller_that_lost_its_refused_pages_goes_on() {
+    let mut site = Site::new();
+    site.served(8);
+    site.until_suspected();
+    site.send("good/0", None, true);
+    let bytes = site.host.snapshot();
+    site.host = Host::restore(&bytes, site.now, &site.config).unwrap();
+    site.host.forget_leases();
+    let directions = site.send("next", None, false);
+    assert_eq!((directions.doubt, directions.quarantines), (Doubt::None, 0));
+}
+
+#[test]
+fn a_proof_without_an_answer_is_sent_again() {
+    let mut site = Site::new();
+    site.served(8);
+    site.until_suspected();
+    for signal in [Signal::Overloaded, Signal::Unreachable, Signal::RateLimited] {
+        let directions = site.report(
+            "good/0",
+            Report {
+                was_served: true,
+                ..Report::of(signal)
+            },
+        );
+        assert_eq!(directions.doubt, Doubt::Suspected, "{signal:?}");
+    }
+    assert_eq!(site.send("good/0", None, true).doubt, Doubt::Checking);
 }
 
 #[test]

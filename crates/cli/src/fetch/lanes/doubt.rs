@@ -36,19 +36,8 @@ pub(crate) struct Doubts {
     first: Option<u32>,
     last: Option<u32>,
     pub(super) pages: Vec<Kept>,
-    pub(super) next: Step,
-}
-
-/// The next step for the pages that are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Further pages tell.
-    #[default]
-    Go,
-    /// A page that was served before is requested.
-    Prove,
-    /// That page was served. Next is one of the kept pages.
-    Check,
+    /// What core said last.
+    doubt: Doubt,
 }
 
 /// What an answer looks like beside others of its host.
@@ -106,6 +95,11 @@ impl Sample {
 }
 
 impl Doubts {
+    /// Returns whether the next request is for a page that was served before.
+    pub(super) fn wants_proof(&self) -> bool {
+        self.doubt == Doubt::Suspected && self.served.is_some()
+    }
+
     /// Returns the look of an answer to a page.
     fn look(&mut self, sample: Sample) -> Look {
         let has_served = self.served.is_some();
@@ -181,48 +175,34 @@ impl Lanes {
         self.waiting += 1;
     }
 
-    /// Handles what a report about lane `id` says about its host. `look` is that of its answer, and
-    /// `is_proof` means that a page that was served before was served again.
-    pub(crate) fn doubt(
-        &mut self,
-        id: LaneId,
-        doubt: Doubt,
-        look: Look,
-        is_proof: bool,
-        now: Timestamp,
-    ) {
+    /// Handles what a report about lane `id`, with an answer that looks like `look`, says about its
+    /// host.
+    pub(crate) fn doubt(&mut self, id: LaneId, doubt: Doubt, look: Look, now: Timestamp) {
         let is_doubted = matches!(doubt, Doubt::Unclear | Doubt::Suspected);
         if is_doubted && let Some(alike) = look.alike() {
             // Another kind of answer began, so the kept ones were theirs.
             self.finish_kept(id, |kept| kept.alike != alike);
         }
-        let doubts = &mut self.all[id as usize].doubts;
+        let lane = &mut self.all[id as usize];
+        lane.doubts.doubt = doubt;
         match doubt {
-            Doubt::Unclear => {}
-            Doubt::Suspected if is_proof => {
-                doubts.next = Step::Check;
-                if !doubts.pages.is_empty() {
-                    let page = doubts.pages.remove(0).pending;
-                    self.all[id as usize].put_redirected(page);
+            Doubt::Unclear | Doubt::Suspected => {}
+            Doubt::Checking => {
+                if !lane.doubts.pages.is_empty() {
+                    let page = lane.doubts.pages.remove(0).pending;
+                    lane.put_redirected(page);
                 }
             }
-            Doubt::Suspected if doubts.served.is_some() => doubts.next = Step::Prove,
-            Doubt::Limited => {
-                doubts.next = Step::Go;
-                self.release(id, now);
-            }
-            Doubt::None | Doubt::Suspected => {
-                doubts.next = Step::Go;
-                self.finish_kept(id, |_| true);
-            }
+            Doubt::Limited => self.release(id, now),
+            Doubt::None => self.finish_kept(id, |_| true),
         }
     }
 
     /// Ends the pages that are kept if lane `id` has nothing left that could tell.
     pub(super) fn settle_kept(&mut self, id: LaneId) {
         let lane = &self.all[id as usize];
-        let is_over = lane.is_empty() && lane.in_flight == 0 && lane.doubts.next == Step::Go;
-        if is_over {
+        let is_over = lane.is_empty() && lane.in_flight == 0;
+        if is_over && !lane.doubts.wants_proof() {
             self.finish_kept(id, |_| true);
         }
     }
@@ -250,7 +230,6 @@ impl Lanes {
     /// Sets lane `id` aside, because its host refuses everything.
     pub(crate) fn block(&mut self, id: LaneId, why: String, now: Timestamp) {
         if self.all[id as usize].set_aside.is_none() {
-            self.all[id as usize].doubts.next = Step::Go;
             self.refused(id, Refused::SetAside(why), now);
         }
     }

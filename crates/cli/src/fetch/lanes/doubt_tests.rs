@@ -18,7 +18,7 @@ fn doubted(pages: u64) -> Lanes {
 fn answer(lanes: &mut Lanes, doubt: Doubt) -> u64 {
     let (id, pending) = sent(take(lanes, at(1.0)));
     let number = number(&pending);
-    lanes.doubt(id, doubt, Look::Odd(403), false, at(1.0));
+    lanes.doubt(id, doubt, Look::Odd(403), at(1.0));
     if matches!(doubt, Doubt::Unclear | Doubt::Suspected) {
         let kept = Kept {
             pending,
@@ -77,11 +77,11 @@ fn a_suspected_host_is_asked_for_a_page_that_it_served_and_then_for_a_refused_on
         matches!(take(&mut lanes, at(1.0)), Take::Wait(_)),
         "one at a time"
     );
-    lanes.doubt(id, Doubt::Suspected, Look::Page, true, at(1.0));
+    lanes.doubt(id, Doubt::Checking, Look::Page, at(1.0));
     lanes.came_back(id, at(1.0));
     let (id, checked) = sent(take(&mut lanes, at(1.0)));
     assert_eq!(number(&checked), 1);
-    lanes.doubt(id, Doubt::Limited, Look::Page, false, at(1.0));
+    lanes.doubt(id, Doubt::Limited, Look::Page, at(1.0));
     lanes.came_back(id, at(1.0));
     let mut left: Vec<u64> = (0..3).map(|_| answer(&mut lanes, Doubt::None)).collect();
     left.sort_unstable();
@@ -116,7 +116,7 @@ fn another_kind_of_answer_ends_the_pages_that_were_kept_for_the_first() {
     let mut lanes = doubted(3);
     answer(&mut lanes, Doubt::Unclear);
     let (id, _) = sent(take(&mut lanes, at(1.0)));
-    lanes.doubt(id, Doubt::Unclear, Look::Odd(404), false, at(1.0));
+    lanes.doubt(id, Doubt::Unclear, Look::Odd(404), at(1.0));
     lanes.came_back(id, at(1.0));
     assert_eq!(finished(&mut lanes), [1]);
 }

@@ -14,7 +14,7 @@ use politely::core::Timestamp;
 use politely::core::retry::{Budget, BudgetRule};
 use url::Url;
 
-use super::doubt::{Doubts, Step};
+use super::doubt::Doubts;
 use super::outage::Health;
 use super::pending::{Page, Pending};
 use super::{KeySet, LaneId};
@@ -248,7 +248,7 @@ impl Lane {
     }
 
     pub(super) fn next(&mut self, now: Timestamp) -> Next {
-        let is_doubted = self.doubts.next == Step::Prove;
+        let is_doubted = self.doubts.wants_proof();
         if self.awaits == Some(Awaited::Keys) || self.is_empty() && !is_doubted {
             return Next::Nothing;
         }

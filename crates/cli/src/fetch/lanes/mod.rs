@@ -256,7 +256,7 @@ impl Lanes {
         self.settle_kept(id);
         // The answer may make the next request due sooner.
         let lane = &self.all[id as usize];
-        if !lane.is_empty() || lane.doubts.next != doubt::Step::Go {
+        if !lane.is_empty() || lane.doubts.wants_proof() {
             self.schedule(id, now);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use politely::core::Timestamp;
 use politely::core::key::Key;
 
-use super::doubt::{Kept, Step};
+use super::doubt::Kept;
 use super::gates::{GATES, Gate};
 use super::lane::{Awaited, Lane, Next};
 use super::pending::{Pending, Purpose};
@@ -209,7 +209,7 @@ impl Lanes {
             lane.awaits = Some(Awaited::Pages);
             self.low.push(id);
         }
-        if !lane.is_empty() && lane.doubts.next == Step::Go {
+        if !lane.is_empty() && !lane.doubts.wants_proof() {
             self.schedule(id, now);
         }
         pending

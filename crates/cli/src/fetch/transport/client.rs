@@ -13,11 +13,13 @@ use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
 use politely::attempts::{Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of};
 use politely::coding::{CodingError, Codings};
+use politely::core::machine::Trouble;
 use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
 
 use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
+use super::own_machine;
 use super::proxy::ProxyError;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Versions, Way, next};
@@ -50,8 +52,17 @@ pub(crate) struct Clients {
 /// The result of an attempt.
 pub(crate) enum Came {
     Answer(Answer),
-    /// No whole answer came. The text explains the failure.
-    Failed(Failure, String),
+    /// No whole answer came.
+    Failed(Lost),
+}
+
+/// Why no whole answer came.
+pub(crate) struct Lost {
+    pub(crate) failure: Failure,
+    /// The failure, in words.
+    pub(crate) words: String,
+    /// What may be wrong with this machine.
+    pub(crate) trouble: Option<Trouble>,
 }
 
 /// Why an egress failed.
@@ -71,6 +82,16 @@ pub(crate) struct Answer {
     pub(crate) start: Bytes,
     /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
+}
+
+/// What to request.
+#[derive(Clone, Copy)]
+pub(crate) struct Get<'a> {
+    pub(crate) url: &'a Url,
+    pub(crate) body: Body<'a>,
+    /// Whether the URL may be valid for one request only. A request that may have reached the
+    /// server is not repeated then.
+    pub(crate) is_once: bool,
 }
 
 /// The use of a body.
@@ -132,8 +153,7 @@ impl Clients {
         &by_egress[egress % by_egress.len()]
     }
 
-    /// Sends a GET for `url` through `egress`, in a run over `hosts` hosts. If `once`, a request is
-    /// not repeated that may have reached the server, whose URL may be valid for one request only.
+    /// Sends a GET through `egress`, in a run over `hosts` hosts.
     ///
     /// # Errors
     /// The egress failed, and no request has reached the host.
@@ -141,16 +161,15 @@ impl Clients {
         &self,
         egress: usize,
         hosts: usize,
-        url: &Url,
-        body: Body<'_>,
-        once: bool,
+        get: Get<'_>,
     ) -> Result<Came, WayFailed> {
-        let attempt = self.attempt(egress, hosts, url, (body, once), Instant::now());
+        let attempt = self.attempt(egress, hosts, get, Instant::now());
         let Ok(ended) = tokio::time::timeout(self.timeout, attempt).await else {
-            return Ok(Came::Failed(
-                Failure::Timeout,
-                format!("no whole answer within {:?}", self.timeout),
-            ));
+            return Ok(Came::Failed(Lost {
+                failure: Failure::Timeout,
+                words: format!("no whole answer within {:?}", self.timeout),
+                trouble: Some(Trouble::Silent),
+            }));
         };
         ended
     }
@@ -161,9 +180,9 @@ impl Clients {
         &self,
         egress: usize,
         hosts: usize,
-        url: &Url,
-        once: bool,
+        get: Get<'_>,
     ) -> Result<Response<Incoming>, BoxError> {
+        let url = get.url;
         let cookies = self.cookies.as_ref();
         let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
         let origin = self.http1_origins.origin(url);
@@ -184,7 +203,7 @@ impl Clients {
             repeats += 1;
             way = match lost.unprocessed {
                 None => return Err(lost.why),
-                Some(Unprocessed::Closed) if once => return Err(lost.why),
+                Some(Unprocessed::Closed) if get.is_once => return Err(lost.why),
                 Some(Unprocessed::Http1Required) => {
                     self.http1_origins.add(origin);
                     self.http1(egress)?
@@ -207,15 +226,15 @@ impl Clients {
         Ok(&ways[egress % ways.len()])
     }
 
-    async fn attempt(
+    /// Sends the request, and again without the site's cookies if the server refuses them.
+    async fn send_with_cookies(
         &self,
         egress: usize,
         hosts: usize,
-        url: &Url,
-        (body, once): (Body<'_>, bool),
-        began: Instant,
-    ) -> Result<Came, WayFailed> {
-        let mut sent = self.send(egress, hosts, url, once).await;
+        get: Get<'_>,
+    ) -> Result<Response<Incoming>, BoxError> {
+        let url = get.url;
+        let sent = self.send(egress, hosts, get).await;
         if let Ok(answer) = &sent
             && matches!(answer.status().as_u16(), 400 | 431)
             && self
@@ -224,8 +243,20 @@ impl Clients {
                 .is_some_and(|cookies| cookies.forget_once(egress, url))
         {
             // The site may have set more cookies than its servers accept.
-            sent = self.send(egress, hosts, url, once).await;
+            return self.send(egress, hosts, get).await;
         }
+        sent
+    }
+
+    async fn attempt(
+        &self,
+        egress: usize,
+        hosts: usize,
+        get: Get<'_>,
+        began: Instant,
+    ) -> Result<Came, WayFailed> {
+        let Get { url, body, .. } = get;
+        let sent = self.send_with_cookies(egress, hosts, get).await;
         let (head, mut coming) = match sent {
             Ok(response) => response.into_parts(),
             Err(error) => return failed(&*error),
@@ -303,7 +334,13 @@ impl Clients {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) if !fine => break,
-                Err(error) => return Ok(Came::Failed(undecoded(&error), error.to_string())),
+                Err(error) => {
+                    return Ok(Came::Failed(Lost {
+                        failure: undecoded(&error),
+                        words: error.to_string(),
+                        trouble: None,
+                    }));
+                }
             }
         }
         let sink = intake.sink();
@@ -342,15 +379,20 @@ fn descriptors() -> usize {
 
 fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
     let words = innermost(error);
-    match ProxyError::find(error) {
+    let (failure, trouble) = match ProxyError::find(error) {
         None => {
             let failure = failure_of(error).unwrap_or(Failure::Reset);
-            Ok(Came::Failed(failure, words))
+            (failure, own_machine::trouble_of(error, failure))
         }
         // Whatever its cause, no request has reached the host.
-        Some(ProxyError::HostUnreachable(_)) => Ok(Came::Failed(Failure::Connect, words)),
-        Some(_) => Err(WayFailed(words)),
-    }
+        Some(ProxyError::HostUnreachable(_)) => (Failure::Connect, None),
+        Some(_) => return Err(WayFailed(words)),
+    };
+    Ok(Came::Failed(Lost {
+        failure,
+        words,
+        trouble,
+    }))
 }
 
 fn too_long(bytes_max: u64) -> String {

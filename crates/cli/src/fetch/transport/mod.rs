@@ -18,6 +18,7 @@ mod connection;
 mod cookies;
 pub(super) mod egresses;
 mod head;
+mod own_machine;
 mod proxy;
 mod unexpected;
 mod ways;

@@ -1,0 +1,70 @@
+//! What follows an answer to a robots.txt: its origin is open, closed for a while, or given up.
+
+use super::engine::Engine;
+use super::lanes::LaneId;
+use super::last::{Last, came_back};
+use super::robots::{self, Cached, Rules, Standing};
+use super::transport::client::Came;
+
+/// Handles the answer to the robots.txt of lane `of`, last requested on lane `lane`, or its final
+/// failure.
+pub(super) fn robots_over(
+    engine: &Engine,
+    lane: LaneId,
+    of: LaneId,
+    last: &Last<'_>,
+    error: Option<&str>,
+) {
+    let now = engine.limits.now();
+    let answer = match last.came {
+        // Rules that cannot be decoded are unknown, and the origin is closed as after a 5xx.
+        Came::Answer(answer) if answer.spoiled.is_some() && answer.status.is_success() => None,
+        Came::Answer(answer) => Some((answer.status.as_u16(), &answer.start)),
+        Came::Failed(..) => None,
+    };
+    let rules = match answer {
+        // Too many redirects, or a redirect without a target, means "unavailable": there are no
+        // rules.
+        Some((300..=399, _)) => Rules::of(Some(404), b"", &engine.settings.robots_token),
+        Some((status, body)) => Rules::of(Some(status), body, &engine.settings.robots_token),
+        None => None,
+    };
+    if rules.is_some() {
+        let origin = engine.lock().lanes.lane(of).origin.to_string();
+        let body = answer
+            .filter(|(status, _)| (200..=299).contains(status))
+            .map(|(_, body)| body.to_vec());
+        engine.keep_robots(
+            &origin,
+            Cached {
+                fetched_unix_s: robots::unix_now(),
+                body,
+            },
+        );
+    }
+    let mut shared = engine.lock();
+    let lanes = &mut shared.lanes;
+    let standing = std::mem::replace(&mut lanes.lane_mut(of).robots, Standing::Unknown);
+    let standing = if let Some(rules) = rules {
+        Standing::Known {
+            rules: rules.into(),
+            until: now + robots::TTL,
+        }
+    } else {
+        // An answer may change later. A host that could not be reached in all its attempts is given
+        // up.
+        let health = &lanes.lane(lane).health;
+        let patient = health.gave_up().is_none()
+            && lanes.lane(of).pages_waiting() > 1
+            && !lanes.only_closed_left();
+        standing.unavailable(&robots::Unusable {
+            why: error.unwrap_or("no answer"),
+            for_good: matches!(last.came, Came::Failed(..)),
+            patient,
+            not_before: now + last.report.retry_after.unwrap_or_default(),
+            now,
+        })
+    };
+    lanes.robots_answered(of, standing, now);
+    came_back(lanes, lane, now, Some(last), None);
+}
