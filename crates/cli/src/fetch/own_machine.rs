@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use politely::core::machine::PROBE_EVERY;
 
 use super::engine::Engine;
-use super::lanes::LaneId;
+use super::lanes::{LaneId, Pause};
 use super::transport::client::Came;
 
 /// Returns whether a failure is this machine's, and says that requests pause. An answer ends such a
@@ -33,18 +33,18 @@ pub(super) fn is_at_fault(engine: &Engine, lane: LaneId, came: &Came) -> bool {
         return false;
     };
     engine.suspects_machine.store(true, Ordering::Relaxed);
-    let (is_ours, is_new) = {
+    let pause = {
         let mut shared = engine.lock();
         shared
             .lanes
             .machine_failed(lane, trouble, engine.limits.now())
     };
-    if is_new {
+    if pause == Some(Pause::Begins) {
         engine.talk.say(&format!(
             "this machine seems to be at fault, and no host ({}): the run pauses, and tries again every {} s",
             lost.words,
             PROBE_EVERY.as_secs()
         ));
     }
-    is_ours
+    pause.is_some()
 }

@@ -45,6 +45,13 @@ pub(crate) type LaneId = u32;
 /// The keys that one request names, the host's first.
 pub(crate) type KeySet = Box<[Key]>;
 
+/// A pause of the run while this machine is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    Begins,
+    GoesOn,
+}
+
 /// All waiting URLs, and the lanes that hold them.
 pub(crate) struct Lanes {
     all: Vec<Lane>,
@@ -298,19 +305,23 @@ impl Lanes {
         lane.health.failed(now, pending, &failed, &self.patience)
     }
 
-    /// Records a failure of a request of lane `id` that may be this machine's. Returns whether it
-    /// is, and whether that is new.
+    /// Records a failure of a request of lane `id` that may be this machine's. Returns the pause if
+    /// it is.
     pub(crate) fn machine_failed(
         &mut self,
         id: LaneId,
         trouble: machine::Trouble,
         now: Timestamp,
-    ) -> (bool, bool) {
-        let is_new = self.machine.paused_since().is_none();
+    ) -> Option<Pause> {
+        let was_paused = self.machine.paused_since().is_some();
         let has_answered = self.all[id as usize].health.has_answered();
         let may_be = trouble != machine::Trouble::Silent || has_answered;
         let is_ours = may_be && self.machine.failed(now, id, trouble);
-        (is_ours, is_ours && is_new)
+        is_ours.then_some(if was_paused {
+            Pause::GoesOn
+        } else {
+            Pause::Begins
+        })
     }
 
     /// Records that a host answered. Returns how long requests had paused, if they did. The hosts'

@@ -19,8 +19,8 @@ use url::Url;
 
 use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
-use super::own_machine;
 use super::proxy::ProxyError;
+use super::trouble::trouble_of;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Versions, Way, next};
 use crate::config::Settings;
@@ -382,7 +382,7 @@ fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
     let (failure, trouble) = match ProxyError::find(error) {
         None => {
             let failure = failure_of(error).unwrap_or(Failure::Reset);
-            (failure, own_machine::trouble_of(error, failure))
+            (failure, trouble_of(error, failure))
         }
         // Whatever its cause, no request has reached the host.
         Some(ProxyError::HostUnreachable(_)) => (Failure::Connect, None),

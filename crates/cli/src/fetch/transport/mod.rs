@@ -18,7 +18,7 @@ mod connection;
 mod cookies;
 pub(super) mod egresses;
 mod head;
-mod own_machine;
 mod proxy;
+mod trouble;
 mod unexpected;
 mod ways;
