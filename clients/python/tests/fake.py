@@ -37,7 +37,7 @@ def told(permit: str, next: Any = "done", **more: Any) -> dict[str, Any]:
     return {"permit": permit, "next": next, "rate": 2.0} | more
 
 
-RETRY = {"retry": {"after_ms": 0}}
+RETRY = {"retry": {"after_ms": 0, "free": True}}
 
 
 class Fake:

@@ -94,7 +94,7 @@ def test_a_refused_request_is_sent_again():
     assert run(fake, host, post) == (200, b"page")
     first, second = fake.reports()
     assert (first["body_start"], first["method"]) == ("slow", "PUT")
-    assert (second["attempt"], second["refused"]) == (2, 1)
+    assert (second["attempt"], second["free"]) == (2, 1)
     assert host.seen == [b"kept", b"kept"]
 
 

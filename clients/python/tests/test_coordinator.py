@@ -194,8 +194,8 @@ def test_attempts_go_on_as_the_coordinator_says():
             permit.report(status=429)
     first, second, third = fake.reports()
     assert "attempt" not in first
-    assert (second["attempt"], second["refused"], second["error"]) == (2, 1, "reset")
-    assert (third["attempt"], third["refused"]) == (3, 1)
+    assert (second["attempt"], second["free"], second["error"]) == (2, 1, "reset")
+    assert (third["attempt"], third["free"]) == (3, 1)
     assert [body["items"][0].get("kind") for body in fake.of("acquire")] == [None, "retry", "retry"]
 
 

@@ -89,7 +89,7 @@ def test_a_page_that_failed_comes_again_with_its_attempts(frontier_at):
             await frontier.put([NewPage("https://a.com/1", metadata={"depth": 1})])
             async for unit in frontier.units(idle=30.0):
                 async for page in unit:
-                    attempts.append((page.attempt, page.refused, page.metadata))
+                    attempts.append((page.attempt, page.free, page.metadata))
                     page.report(status=503 if page.attempt < 3 else 200, latency=0.01)
                 if len(attempts) == 3:
                     break

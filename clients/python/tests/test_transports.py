@@ -82,7 +82,7 @@ def test_a_refused_request_is_sent_again(fetch):
     assert fetch(fake, host).status_code == 200
     first, second, third = fake.reports()
     assert first["body_start"] == "slow" and second["error"] == "reset"
-    assert (third["attempt"], third["refused"]) == (3, 2)
+    assert (third["attempt"], third["free"]) == (3, 2)
 
 
 @both

@@ -158,6 +158,8 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) -> Directions {
+        let of_page = report.of_page();
+        let report = of_page.as_ref().unwrap_or(report);
         let old = self.bounds(now, config);
         self.pace.settle(now, &old.rate);
         let bad = matches!(
@@ -219,6 +221,7 @@ impl Host {
             event: fresh,
             late: lease.is_none(),
             url_fault: fault.is_the_urls(),
+            has_served: self.latency.p50().is_some(),
             doubt,
             quarantines: self.quarantines(),
         }

@@ -12,11 +12,11 @@
 //! | [`gate`] | May this request leave now? |
 //! | [`budget`] | What did an operator declare, and what is left of it? |
 //! | [`control`] | What should the limits be? |
+//! | [`fault`] | Whose fault was a failure: this machine's, the way's, the host's or the page's? |
 //! | [`retry`] | Is a failed request sent again, and when? |
 //! | [`queue`] | Which host is next? |
 //! | [`arrival`] | Which caller came first? |
 //! | [`lock`] | Which session holds a key, and which is next? |
-//! | [`way`] | Which proxy does a request take? |
 //!
 //! # One request, from the question to the outcome
 //!
@@ -37,19 +37,18 @@ pub mod arrival;
 pub mod budget;
 pub mod config;
 pub mod control;
+pub mod fault;
 pub mod gate;
 pub mod host;
 mod join;
 pub mod key;
 pub mod lock;
-pub mod machine;
 mod pack;
 pub mod queue;
 pub mod retry;
 mod rng;
 pub mod signal;
 mod time;
-pub mod way;
 
 pub use rng::Rng;
 pub use time::Timestamp;

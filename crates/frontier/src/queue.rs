@@ -51,21 +51,21 @@ impl RunId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Failures {
     pub(crate) attempts: u16,
-    /// How many of the attempts the host refused.
-    pub(crate) refusals: u16,
+    /// How many of the attempts did not count.
+    pub(crate) free: u16,
 }
 
 impl Failures {
     pub(crate) const NONE: Self = Self {
         attempts: 0,
-        refusals: 0,
+        free: 0,
     };
 
     /// Counts one more failed attempt.
-    pub(crate) fn with(self, is_refused: bool) -> Self {
+    pub(crate) fn with(self, is_free: bool) -> Self {
         Self {
             attempts: self.attempts.saturating_add(1),
-            refusals: self.refusals.saturating_add(u16::from(is_refused)),
+            free: self.free.saturating_add(u16::from(is_free)),
         }
     }
 }

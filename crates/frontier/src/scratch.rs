@@ -238,7 +238,7 @@ impl Window {
             priority: Priority::default(),
             metadata: metadata.to_vec(),
             attempts: 0,
-            refusals: 0,
+            free: 0,
         };
         Ok((page, next))
     }

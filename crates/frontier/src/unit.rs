@@ -55,8 +55,8 @@ pub struct TakenPage {
     pub metadata: Vec<u8>,
     /// Attempts that failed since the last visit that did not.
     pub attempts: u16,
-    /// How many of these attempts the host refused.
-    pub refusals: u16,
+    /// How many of these attempts did not count: the host refused them, or was down.
+    pub free: u16,
 }
 
 /// Everything that an owner says about its unit.
@@ -109,8 +109,8 @@ pub enum Next {
     Retry {
         /// The date.
         at: Date,
-        /// Whether the host refused the request.
-        is_refused: bool,
+        /// Whether the attempt does not count: the host refused it, or is down.
+        is_free: bool,
     },
     /// The page was not visited. It is handed out again in its old place.
     Unvisited,

@@ -85,7 +85,6 @@
 //! - To make decisions without a runtime, use [`core`] alone.
 
 mod backend;
-mod budgets;
 mod clock;
 mod departure;
 mod error;
@@ -95,6 +94,7 @@ mod lock_guard;
 mod locks;
 mod permit;
 mod recorder;
+mod retries;
 #[cfg(feature = "robots")]
 pub mod robots;
 mod snapshot;
@@ -117,7 +117,6 @@ pub use self::http::layer;
 pub use self::http::middleware;
 #[cfg(feature = "url")]
 pub use self::http::redirect;
-pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
 pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 pub use limiter::{Builder, Limiter};
@@ -136,6 +135,7 @@ pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 #[cfg(feature = "policy")]
 pub use politely_policy as policy;
+pub use retries::Retries;
 pub use snapshot::{Recovery, Snapshot};
 pub use stats::{Commits, Stats};
 pub use to_outcome::ToOutcome;

@@ -158,7 +158,12 @@ pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
 )]
 pub(crate) enum Judged {
     /// The request waits this long and then acquires a permit again.
-    Retry(Duration),
+    Retry {
+        /// How long it waits.
+        after: Duration,
+        /// Whether the attempt counts against it.
+        is_charged: bool,
+    },
     /// The request is given up, for this reason.
     GiveUp(String),
 }

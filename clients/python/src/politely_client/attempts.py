@@ -10,17 +10,17 @@ from politely_client.bodies import Next
 class Attempts:
     """The attempts at one request."""
 
-    def __init__(self, method: str = "GET", number: int = 1, refused: int = 0) -> None:
+    def __init__(self, method: str = "GET", number: int = 1, free: int = 0) -> None:
         self.method = method
         self.number = number
         """The number of attempts, the one under way included."""
-        self.refused = refused
-        """The number of earlier attempts that the host refused."""
+        self.free = free
+        """The number of earlier attempts that did not count: the host refused them, or was down."""
         self._next: Next | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields of an `Outcome` that describe the attempts."""
-        return {"method": self.method, "attempt": self.number, "refused": self.refused}
+        return {"method": self.method, "attempt": self.number, "free": self.free}
 
     def heard(self, next: Next) -> None:
         """Records the coordinator's decision on the attempt under way."""
@@ -32,5 +32,5 @@ class Attempts:
         if next is None or not next.retry:
             return None
         self.number += 1
-        self.refused += next.refused
+        self.free += next.free
         return next.after

@@ -176,8 +176,8 @@ class Outcome:
     """The method of the request. Only a method that is safe to repeat is retried."""
     attempt: int = 1
     """The number of attempts at the request, this one included."""
-    refused: int = 0
-    """The number of earlier attempts that the host refused."""
+    free: int = 0
+    """The number of earlier attempts that did not count: the host refused them, or was down."""
     resource: str | None = None
     """The URL that was requested, so that its failures do not slow other URLs. Default: the wish's
     URL, if the permit has one departure.
@@ -202,8 +202,8 @@ class Outcome:
             body["method"] = self.method
         if self.attempt != 1:
             body["attempt"] = self.attempt
-        if self.refused:
-            body["refused"] = self.refused
+        if self.free:
+            body["free"] = self.free
         if self.resource is not None:
             body["resource"] = self.resource
         return body
@@ -216,6 +216,8 @@ class Next:
     what: Literal["done", "retry", "give_up"] = "done"
     after: float = 0.0
     """``retry``: seconds to wait before a new permit is acquired."""
+    free: bool = False
+    """``retry``: whether the attempt does not count, because the host refused it or is down."""
     reason: str = ""
     """``give_up``: the reason why a retry is useless."""
     late: bool = False
@@ -234,13 +236,6 @@ class Next:
         """Whether the request should be sent again."""
         return self.what == "retry"
 
-    @property
-    def refused(self) -> bool:
-        """Whether the host refused the request. It then returns to its key's queue without a wait
-        of its own.
-        """
-        return self.retry and self.after == 0.0
-
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Next:
         rest = {
@@ -252,7 +247,8 @@ class Next:
         }
         match answer["next"]:
             case {"retry": retry}:
-                return cls("retry", after=retry["after_ms"] / 1000, **rest)
+                free = retry.get("free", False)
+                return cls("retry", after=retry["after_ms"] / 1000, free=free, **rest)
             case {"give_up": give_up}:
                 return cls("give_up", reason=give_up["reason"], **rest)
             case _:

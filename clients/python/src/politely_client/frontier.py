@@ -86,8 +86,8 @@ class Page:
     priority: int
     attempt: int
     """The number of this attempt, from 1."""
-    refused: int
-    """The number of earlier attempts that the host refused."""
+    free: int
+    """The number of earlier attempts that did not count."""
     metadata: Any
     permit: PermitState
     """The departure that belongs to the page."""
@@ -110,7 +110,7 @@ class Page:
         whether a failed page is retried. ``again`` is the date of the next visit, in seconds since
         1970. The outcome is sent with the next step of `Frontier.units`.
         """
-        counted = {"attempt": self.attempt, "refused": self.refused, **told}
+        counted = {"attempt": self.attempt, "free": self.free, **told}
         what = shell.outcome_of(response, outcome, counted)
         latency = what.latency
         if latency is None:
@@ -148,7 +148,7 @@ class Unit:
                 page["url"],
                 page["priority"],
                 page["attempt"],
-                page.get("refused", 0),
+                page.get("free", 0),
                 page.get("metadata"),
                 PermitState(grant, slot),
             )

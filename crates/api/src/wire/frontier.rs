@@ -213,10 +213,10 @@ pub struct FrontierUnitPage {
     /// The number of this attempt, from 1. The report of this page repeats it.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     pub attempt: u16,
-    /// The number of earlier attempts that were refused. The report of this page repeats it.
+    /// The number of earlier attempts that did not count. The report of this page repeats it.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(default, skip_serializing_if = "is_zero_16")]
-    pub refused: u16,
+    pub free: u16,
     /// The JSON with which the page was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,

@@ -91,15 +91,15 @@ pub struct Told {
         deserialize_with = "whole"
     )]
     pub attempt: u16,
-    /// The number of earlier attempts that were refused, which means that the answer was to retry
-    /// after 0 ms.
+    /// The number of earlier attempts that did not count: their answers were retries that are
+    /// `free`.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
         default,
         skip_serializing_if = "is_zero_16",
         deserialize_with = "whole"
     )]
-    pub refused: u16,
+    pub free: u16,
     /// The requested URL, or its hash as 16 hexadecimal digits. With it, failures of one URL do not
     /// slow other URLs. Default: the `url` of the permit's item, if the permit has one departure.
     /// Reports without either count as reports about different URLs.
@@ -361,6 +361,9 @@ pub enum Next {
     Retry {
         /// The delay beyond the key's hold, in milliseconds.
         after_ms: u64,
+        /// Whether the attempt does not count, because the host refused it or is down.
+        #[serde(default, skip_serializing_if = "is_false")]
+        free: bool,
     },
     /// Do not send the request again: the result would be the same.
     GiveUp {

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use super::Names;
 use super::crawl::{Crawl, Finished};
-use super::lanes::outage::Patience;
 use super::lanes::pending::Pending;
 use super::lanes::{Job, LaneId, Lanes, Take};
 use super::limits::{Leave, Limits};
@@ -108,11 +107,7 @@ impl Engine {
             talk,
             names,
         } = parts;
-        let patience = Patience {
-            attempts_max: policy.attempts_max,
-            give_up_after: settings.give_up_after,
-        };
-        let lanes = Lanes::new(settings.robots, patience);
+        let lanes = Lanes::new(settings.robots, policy.clone());
         // The seed is used for the jitter of retries only.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
         Self {

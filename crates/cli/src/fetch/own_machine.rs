@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use politely::core::machine::PROBE_EVERY;
+use politely::core::fault::machine::PROBE_EVERY;
 
 use super::engine::Engine;
 use super::lanes::{LaneId, Pause};

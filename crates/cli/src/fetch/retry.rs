@@ -2,23 +2,19 @@
 //!
 //! A refusal or failure of the host costs the page none of its attempts. The page goes behind the
 //! others of its host and waits for the host's hold. A failure of the page's own counts, see
-//! [`super::lanes::outage`].
+//! `core/src/fault/`.
 
 use std::time::Duration;
 
-use politely::core::retry::{Attempt, GiveUpReason, Next, Policy, Refusals};
-use politely::core::signal::{Failure, Report, Resource, Signal};
+use politely::core::retry::{GiveUpReason, Next, Policy, Refusals};
+use politely::core::signal::{Failure, Report, Signal};
 
 use super::engine::Engine;
 use super::lanes::LaneId;
-use super::lanes::outage::{Company, Failed, Verdict};
 use super::lanes::pending::{Pending, Purpose};
 use super::transport::client::{Answer, Came};
 use super::worker::After;
 use crate::config::{RetryName, Settings};
-
-/// The number of failures after which the delays of a page that alone is at fault stop growing.
-const OWN_DELAYS: u32 = 2;
 
 /// Returns the retry policy of `settings`.
 pub(super) fn policy(settings: &Settings) -> Policy {
@@ -29,18 +25,17 @@ pub(super) fn policy(settings: &Settings) -> Policy {
     if let Some(retries) = settings.retries {
         policy.attempts_max = retries + 1;
     }
+    policy.give_up_after = settings.give_up_after;
     policy
 }
 
 /// Returns whether `report` shows that the host works. An answer that is not retried shows it.
 pub(super) fn is_served(policy: &Policy, report: &Report, purpose: Purpose) -> bool {
-    match (report.signal, report.status, report.failure) {
-        (Signal::Ok, ..) => true,
-        (_, Some(status), None) if purpose != Purpose::Page => no_rules(status),
-        (Signal::UrlError, Some(status), None) => {
-            !policy.statuses.iter().any(|range| range.contains(&status))
+    match (report.status, report.failure) {
+        (Some(status), None) if purpose != Purpose::Page && report.signal != Signal::Ok => {
+            no_rules(status)
         }
-        _ => false,
+        _ => policy.is_served(report),
     }
 }
 
@@ -49,7 +44,7 @@ fn no_rules(status: u16) -> bool {
     (400..500).contains(&status) && status != 429
 }
 
-/// Decides what follows for `pending`, whose request ended in `report`. `own` means that the
+/// Decides what follows for `pending`, whose request ended in `report`. `url_fault` means that the
 /// failure is the URL's.
 pub(super) fn after_failure(
     engine: &Engine,
@@ -57,9 +52,8 @@ pub(super) fn after_failure(
     pending: &mut Pending,
     came: &Came,
     report: &Report,
-    own: bool,
+    url_fault: bool,
 ) -> After {
-    let refused = report.signal == Signal::RateLimited;
     let answered = matches!(came, Came::Answer(_));
     let is_page = pending.purpose == Purpose::Page;
     let words = words(came);
@@ -67,92 +61,43 @@ pub(super) fn after_failure(
         return After::Over(Some(words));
     }
     let policy = &engine.policy;
-    let is_crawler = engine.settings.retry == RetryName::Crawler;
-    let by_host = refused && !own && is_crawler;
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();
-    let verdict = if is_served(policy, report, pending.purpose) || report.signal == Signal::Blocked
-    {
-        Verdict::Uncharged
-    } else {
-        let failed = Failed {
-            resource: report.resource.unwrap_or(Resource::of("")),
-            is_refusal: by_host || !is_crawler,
-            is_plain: report.signal == Signal::UrlError,
-            // A resolver that fails says nothing about the host.
-            is_silence: !answered && !matches!(report.failure, Some(Failure::Resolver)),
-            asked_wait: report.retry_after.filter(|_| !own),
-            company: Company::Tried,
-            words: &words,
-        };
-        lanes.failed(lane, pending, failed, now)
-    };
+    let verdict = lanes.failed(lane, pending, report, url_fault, &words, now);
     // An error answer to a robots.txt that is no refusal has its own schedule (see `robots`).
-    if !is_page && !refused && answered {
+    if !is_page && report.signal != Signal::RateLimited && answered {
         return After::Over(Some(words));
     }
-    if let Verdict::GiveUp(why) = verdict {
-        return After::Over(Some(why));
-    }
-    if !is_crawler {
-        let next = policy.decide(&pending.attempt, report, &mut [], &mut engine.rng(), now);
-        return decided(next, &words, own);
-    }
-    if by_host {
-        let next = policy.decide(&pending.attempt, report, &mut [], &mut engine.rng(), now);
-        return match next {
-            // While the host serves no request, only time ends the wait.
-            Next::GiveUp(GiveUpReason::Refused(_)) if lanes.lane(lane).health.is_down() => {
-                After::Again(Duration::ZERO)
-            }
-            other => decided(other, &words, own),
-        };
-    }
-    let policy = Policy {
-        refusals: Refusals::Fail,
-        ..policy.clone()
-    };
-    let others_served = lanes.lane(lane).health.has_served();
     let mut accounts = lanes.accounts(lane);
-    let (number, accounts, not_before) = match verdict {
-        Verdict::Charged(not_before) => {
-            let counted = pending.own_failures;
-            // The page is at fault and not its host, so long delays would only lengthen the run.
-            let number = if others_served && counted < policy.attempts_max {
-                counted.min(OWN_DELAYS)
-            } else {
-                counted
-            };
-            (number, &mut accounts[..], not_before)
-        }
-        Verdict::Uncharged | Verdict::GiveUp(_) => {
-            let times = pending.failed_in.map_or(0, |(_, times)| times);
-            let number = pending.own_failures.saturating_add(times);
-            // Only the delay grows.
-            (number.min(policy.attempts_max - 1), &mut [][..], now)
-        }
+    let accounts = match policy.refusals {
+        Refusals::Requeue { .. } => &mut accounts[..],
+        // The scraper's transport has no budget.
+        Refusals::Fail => &mut [],
     };
-    let attempt = Attempt {
-        number: number.max(1),
-        ..Attempt::first(pending.attempt.method.clone())
-    };
-    let next = policy.decide(&attempt, report, accounts, &mut engine.rng(), now);
+    let next = policy.decide(
+        &pending.attempt,
+        report,
+        verdict,
+        accounts,
+        &mut engine.rng(),
+        now,
+    );
     let after = match next {
-        Next::GiveUp(GiveUpReason::Attempts(_)) if not_before > now && policy.attempts_max > 1 => {
-            After::Again(not_before.since(now))
+        Next::GiveUp(GiveUpReason::Host(why)) => {
+            After::Over(Some(lanes.lane(lane).why_given_up(why)))
         }
-        other => decided(other, &words, own),
+        other => decided(other, &words, url_fault),
     };
     pending.trouble = Some(words.into());
     after
 }
 
-fn decided(next: Next, words: &str, own: bool) -> After {
+fn decided(next: Next, words: &str, url_fault: bool) -> After {
     match next {
         Next::Retry { after, .. } => After::Again(after),
         // The same answer's hold sets the whole lane aside, and this request with it.
-        Next::GiveUp(GiveUpReason::Parked(_)) if !own => After::Again(Duration::ZERO),
+        Next::GiveUp(GiveUpReason::Parked(_)) if !url_fault => After::Again(Duration::ZERO),
         Next::GiveUp(GiveUpReason::Permanent(_) | GiveUpReason::Status(_)) => {
             After::Over(Some(words.to_owned()))
         }

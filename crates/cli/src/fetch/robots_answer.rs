@@ -53,8 +53,7 @@ pub(super) fn robots_over(
     } else {
         // An answer may change later. A host that could not be reached in all its attempts is given
         // up.
-        let health = &lanes.lane(lane).health;
-        let patient = health.gave_up().is_none()
+        let patient = lanes.lane(lane).outage.given_up().is_none()
             && lanes.lane(of).pages_waiting() > 1
             && !lanes.only_closed_left();
         standing.unavailable(&robots::Unusable {

@@ -78,10 +78,11 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let report = Report {
         alike: look.alike(),
         was_served: pending.purpose == Purpose::Proof,
+        failed_before: pending.attempt.failures.own > 0,
         ..report
     };
     pending.status = report.status;
-    let directions = tell(engine, leave, &pending, &report);
+    let directions = tell(engine, leave, &report);
     follow_rule(engine, lane, &url, &report, answer);
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -208,12 +209,9 @@ async fn fetch(engine: &Engine, mut egress: usize, get: Get<'_>) -> Result<Came,
 }
 
 /// Reports the outcome to the limits of the request, and records what they learned.
-fn tell(engine: &Engine, leave: Leave, pending: &Pending, report: &Report) -> Directions {
+fn tell(engine: &Engine, leave: Leave, report: &Report) -> Directions {
     let keys = leave.keys().to_vec();
-    let directions = match own_fault(pending, report) {
-        Some(told) => leave.report(&told),
-        None => leave.report(report),
-    };
+    let directions = leave.report(report);
     engine.write_spent(&keys);
     if let Some(key) = keys.first()
         && (directions.event || directions.hold_until > engine.limits.now())
@@ -253,18 +251,6 @@ fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: 
     }
     lanes.put_back(lane, pending, now.max(not_before), now);
     lanes.came_back(lane, now);
-}
-
-/// Returns the report to the host of a page that failed before while others were served, and fails
-/// again. The report does not count against the host.
-fn own_fault(pending: &Pending, report: &Report) -> Option<Report> {
-    let fails = matches!(report.signal, Signal::Overloaded | Signal::UrlError);
-    (fails && pending.own_failures > 0 && report.retry_after.is_none()).then(|| Report {
-        signal: Signal::UrlError,
-        status: None,
-        failure: None,
-        ..report.clone()
-    })
 }
 
 /// Applies the hold of a rule about answers, and says that such an answer came.

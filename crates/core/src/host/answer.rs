@@ -215,6 +215,8 @@ pub struct Directions {
     /// its own backoff, and goes on with other URLs. False for success, and for a failure that is
     /// evidence against the host.
     pub url_fault: bool,
+    /// Whether the key ever served a request, as far as is known.
+    pub has_served: bool,
     /// Whether the host is suspected of refusing everything.
     pub doubt: Doubt,
     /// How often the quarantine was opened since the host last served: 0 without one. Each further
@@ -232,6 +234,7 @@ impl Directions {
             event: false,
             late: false,
             url_fault: false,
+            has_served: true,
             doubt: Doubt::None,
             quarantines: 0,
         }

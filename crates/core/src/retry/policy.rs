@@ -4,8 +4,9 @@
 //! refused request goes back to its key's queue ([`Refusals::Requeue`]). It costs no budget: it
 //! waits for hold and pace like a first attempt, so it cannot multiply the load. It does not count
 //! as an attempt. Only a cap of its own ends it, so that a page that is always refused does not use
-//! the limit for ever. Failures count: five attempts, spaced by backoff. If a retry budget is
-//! empty, the default policy waits for it and does not lose the page.
+//! the limit for ever. Failures of the page count: five attempts, spaced by backoff. Failures of its
+//! host do not ([`crate::fault`]); an outage is bounded by [`Policy::give_up_after`]. If a retry
+//! budget is empty, the default policy waits for it and does not lose the page.
 //!
 //! The server's Retry-After comes first: it replaces the policy's own delay and is never shortened.
 //! If it is longer than the user allows, the request is parked. `Retry-After: 0` says nothing
@@ -19,8 +20,13 @@ use http::Method;
 
 use super::backoff::Backoff;
 use super::budget::{Account, withdraw};
-use crate::signal::{Failure, Report, Signal};
+use crate::fault::{Company, Failed, Failures, GivenUp, Outage, Verdict};
+use crate::signal::{Failure, Report, Resource, Signal};
 use crate::{Rng, Timestamp};
+
+/// The number of failures after which the delays of a page that alone is at fault stop growing:
+/// long delays would only lengthen the run.
+const OWN_DELAYS: u32 = 2;
 
 /// Which requests are tried again, when, and how often. The default is [`Policy::crawler`].
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +51,9 @@ pub struct Policy {
     /// The longest Retry-After that a request waits for. Beyond it the request is given up as
     /// parked.
     pub retry_after_max: Duration,
+    /// A host that serves nothing for this long is given up, with all of its pages. A host that
+    /// never answered is given up sooner.
+    pub give_up_after: Duration,
     /// How long a retry may wait for an empty budget before it is given up. With zero, an empty
     /// budget is final.
     pub budget_patience: Duration,
@@ -92,8 +101,10 @@ pub struct Attempt {
     pub number: u32,
     /// The request's method.
     pub method: Method,
-    /// How many earlier attempts were refused (`RateLimited`).
+    /// How many earlier attempts the host refused, whatever the page.
     pub refusals: u32,
+    /// The failures of earlier attempts; after [`Policy::judge`], of this one too.
+    pub failures: Failures,
     /// How many attempts just before this one were answered 429.
     pub consecutive_429: u32,
     /// The delay before this attempt, if there was one. Decorrelated jitter grows from it.
@@ -106,11 +117,10 @@ pub enum Next {
     /// Send it again.
     Retry {
         /// How long this request waits, beyond any hold of its key. It keeps no lease and no worker
-        /// meanwhile, and asks for a new permit afterwards.
+        /// meanwhile, and asks for a new permit afterwards. Zero: it goes back to its key's queue.
         after: Duration,
-        /// Whether it goes back to its key's queue. `true`: the key was refused, and the request
-        /// has no delay of its own. `false`: this request alone is delayed.
-        requeue: bool,
+        /// Whether the attempt counts against the request.
+        is_charged: bool,
     },
     /// The request is not sent again.
     GiveUp(GiveUpReason),
@@ -137,6 +147,8 @@ pub enum GiveUpReason {
     Refused(u32),
     /// The number of attempts reached its limit.
     Attempts(u32),
+    /// The host is given up, with all of its pages.
+    Host(GivenUp),
     /// The retry budget of the key or the process is spent.
     BudgetSpent,
 }
@@ -166,6 +178,7 @@ impl Policy {
             refusals: Refusals::Requeue { max: 100 },
             consecutive_429_max: None,
             retry_after_max: Duration::from_hours(1),
+            give_up_after: Duration::from_mins(15),
             budget_patience: Duration::from_mins(10),
         }
     }
@@ -202,18 +215,66 @@ impl Policy {
             refusals: Refusals::Fail,
             consecutive_429_max: Some(2),
             retry_after_max: Duration::from_hours(1),
+            give_up_after: Duration::from_mins(15),
             budget_patience: Duration::ZERO,
         }
     }
 
-    /// Decides what happens next to the request whose `attempt` ended in `report`.
+    /// Returns whether `report` shows that its host works. An answer that is not tried again shows
+    /// it.
+    pub fn is_served(&self, report: &Report) -> bool {
+        match (report.signal, report.status, report.failure) {
+            (Signal::Ok, ..) => true,
+            (Signal::UrlError, Some(status), None) => !self.retries(status),
+            _ => false,
+        }
+    }
+
+    /// Says whose fault it is that `attempt` ended in `report`, and counts the failure.
     ///
-    /// Call it once per attempt. A served request pays into all `accounts`, and a retry is paid
-    /// from them. They are those of its key and of the process; there may be none.
+    /// `outage` is the state of its host, which records a success itself ([`Outage::served`]).
+    /// `url_fault` is [`crate::host::Directions::url_fault`].
+    pub fn judge(
+        &self,
+        outage: &mut Outage,
+        attempt: &mut Attempt,
+        report: &Report,
+        url_fault: bool,
+        company: Company,
+        now: Timestamp,
+    ) -> Verdict {
+        if self.is_served(report) || report.signal == Signal::Blocked {
+            return Verdict::Host;
+        }
+        let is_refused = report.signal == Signal::RateLimited && !url_fault;
+        let failed = Failed {
+            resource: report.resource.unwrap_or(Resource::of("")),
+            // Where refusals count like failures, they do so by the number of attempts.
+            is_refusal: is_refused || self.refusals == Refusals::Fail,
+            is_plain: report.signal == Signal::UrlError,
+            // A resolver that fails says nothing about the host.
+            is_silence: report.status.is_none() && report.failure != Some(Failure::Resolver),
+            asked_wait: report.retry_after.filter(|_| !url_fault),
+            company,
+        };
+        let verdict = outage.failed(now, &mut attempt.failures, &failed, self.give_up_after);
+        if self.refusals == Refusals::Fail {
+            attempt.failures.own = attempt.failures.own.saturating_add(1);
+        }
+        verdict
+    }
+
+    /// Decides what happens next to the request whose `attempt` ended in `report`, with the
+    /// `verdict` of [`Policy::judge`].
+    ///
+    /// Call it once per attempt. A served request pays into all `accounts`, and a retry after a
+    /// failure of the page is paid from them. They are those of its key and of the process; there
+    /// may be none.
     pub fn decide(
         &self,
         attempt: &Attempt,
         report: &Report,
+        verdict: Verdict,
         accounts: &mut [Account<'_>],
         rng: &mut Rng,
         now: Timestamp,
@@ -224,64 +285,72 @@ impl Policy {
             }
             return Next::Done;
         }
+        if let Verdict::GivenUp(why) = verdict {
+            return Next::GiveUp(GiveUpReason::Host(why));
+        }
         if let Some(reason) = self.hopeless(attempt, report) {
             return Next::GiveUp(reason);
         }
-        let refused = report.signal == Signal::RateLimited;
-        if let (true, Refusals::Requeue { max }) = (refused, self.refusals) {
-            let refusals = attempt.refusals.saturating_add(1);
-            return if refusals > max {
-                Next::GiveUp(GiveUpReason::Refused(refusals))
-            } else {
+        let own = attempt.failures.own.max(1);
+        let (counted, delays, not_before) = match (self.refusals, verdict) {
+            (Refusals::Requeue { max }, Verdict::Refused { is_down }) => {
+                let refusals = attempt.refusals.saturating_add(1);
+                // While the host serves no request, only time ends the wait.
+                return if refusals > max && !is_down {
+                    Next::GiveUp(GiveUpReason::Refused(refusals))
+                } else {
+                    Next::Retry {
+                        after: Duration::ZERO,
+                        is_charged: false,
+                    }
+                };
+            }
+            (Refusals::Fail, _) => (attempt.number, attempt.number, now),
+            (
+                _,
+                Verdict::Page {
+                    not_before,
+                    host_serves,
+                },
+            ) => (
+                own,
+                if host_serves {
+                    own.min(OWN_DELAYS)
+                } else {
+                    own
+                },
+                not_before,
+            ),
+            // Only the delay grows.
+            _ => {
+                let most = self.attempts_max.saturating_sub(1);
+                let delays = attempt.failures.all().min(most).max(1);
+                (delays.min(own), delays, now)
+            }
+        };
+        let is_charged = matches!(verdict, Verdict::Page { .. }) || self.refusals == Refusals::Fail;
+        if counted >= self.attempts_max {
+            return if not_before > now && self.attempts_max > 1 {
                 Next::Retry {
-                    after: Duration::ZERO,
-                    requeue: true,
+                    after: not_before.since(now),
+                    is_charged,
                 }
+            } else {
+                Next::GiveUp(GiveUpReason::Attempts(counted))
             };
         }
-        let counted = self.counted(attempt);
-        if counted >= self.attempts_max {
-            return Next::GiveUp(GiveUpReason::Attempts(counted));
-        }
-        let own = self
-            .backoff
-            .delay(counted - 1, attempt.previous_delay, rng)
-            .saturating_add(self.bonus(report));
+        let backoff = self.backoff.delay(delays - 1, attempt.previous_delay, rng);
         let delay = report
             .retry_after
             .filter(|asked| !asked.is_zero())
-            .unwrap_or(own);
+            .unwrap_or_else(|| backoff.saturating_add(self.bonus(report)));
+        let accounts = if is_charged { accounts } else { &mut [] };
         match withdraw(accounts, self.budget_patience, now) {
             Some(wait) => Next::Retry {
                 after: delay.max(wait),
-                requeue: false,
+                is_charged,
             },
             None => Next::GiveUp(GiveUpReason::BudgetSpent),
-        }
-    }
-
-    /// Delays this request alone, after a failure that counts against its URL only
-    /// ([`crate::host::Directions::url_fault`]).
-    ///
-    /// `next` is the answer of [`Policy::decide`]. No hold of the key delays such a request, so
-    /// this function does. A refused request waits for its Retry-After, and at least for a backoff
-    /// that grows with each refusal. So one refused URL does not take the turns of other URLs. All
-    /// other answers stay.
-    #[must_use]
-    pub fn put_off(&self, next: Next, attempt: &Attempt, report: &Report, rng: &mut Rng) -> Next {
-        let Next::Retry {
-            after,
-            requeue: true,
-        } = next
-        else {
-            return next;
-        };
-        let own = self
-            .backoff
-            .delay(attempt.refusals, attempt.previous_delay, rng);
-        Next::Retry {
-            after: after.max(own).max(report.retry_after.unwrap_or_default()),
-            requeue: false,
         }
     }
 
@@ -296,10 +365,7 @@ impl Policy {
         {
             return Some(GiveUpReason::Permanent(failure));
         }
-        let tried_again = |status| {
-            report.signal == Signal::RateLimited
-                || self.statuses.iter().any(|range| range.contains(&status))
-        };
+        let tried_again = |status| report.signal == Signal::RateLimited || self.retries(status);
         // A connection may break after a good status. Then the failure counts.
         let status = report.status.filter(|_| report.failure.is_none());
         if let Some(status) = status.filter(|&status| !tried_again(status)) {
@@ -321,15 +387,9 @@ impl Policy {
             .map(GiveUpReason::Parked)
     }
 
-    /// Returns the attempts that count against the cap and lengthen the backoff, this one included.
-    /// At least one.
-    fn counted(&self, attempt: &Attempt) -> u32 {
-        let free = if self.refusals == Refusals::Fail {
-            0
-        } else {
-            attempt.refusals
-        };
-        attempt.number.saturating_sub(free).max(1)
+    /// Returns whether a failure with this status is tried again.
+    fn retries(&self, status: u16) -> bool {
+        self.statuses.iter().any(|range| range.contains(&status))
     }
 
     fn bonus(&self, report: &Report) -> Duration {
@@ -365,11 +425,12 @@ impl Methods {
 
 impl Attempt {
     /// Returns the first attempt of a request.
-    pub const fn first(method: Method) -> Self {
+    pub fn first(method: Method) -> Self {
         Self {
             number: 1,
             method,
             refusals: 0,
+            failures: Failures::default(),
             consecutive_429: 0,
             previous_delay: None,
         }
@@ -386,6 +447,13 @@ impl Attempt {
         attempt
     }
 
+    /// Returns how many earlier attempts did not count: the host refused them, or was down.
+    pub const fn free(&self) -> u32 {
+        self.number
+            .saturating_sub(1)
+            .saturating_sub(self.failures.own)
+    }
+
     /// Returns the attempt after this one, which ended in `report` and is followed by a retry after
     /// `delay`.
     #[must_use]
@@ -395,6 +463,7 @@ impl Attempt {
             refusals: self
                 .refusals
                 .saturating_add(u32::from(report.signal == Signal::RateLimited)),
+            failures: self.failures,
             consecutive_429: self.in_a_row(report),
             // A requeued request has no delay of its own.
             previous_delay: if delay.is_zero() {
@@ -435,6 +504,7 @@ impl fmt::Display for GiveUpReason {
             Self::Consecutive429(count) => write!(f, "{count} x 429 in a row"),
             Self::Refused(count) => write!(f, "refused {count} times"),
             Self::Attempts(count) => write!(f, "failed {count} times"),
+            Self::Host(why) => why.fmt(f),
             Self::BudgetSpent => f.write_str("the retry budget is spent"),
         }
     }

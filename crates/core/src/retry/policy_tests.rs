@@ -19,6 +19,7 @@ fn report(signal: Signal) -> Report {
         resource: None,
         alike: None,
         was_served: false,
+        failed_before: false,
         used: crate::budget::UnitCosts::NONE,
     }
 }
@@ -58,12 +59,34 @@ fn asking(secs: u64, code: u16) -> Report {
 fn get(number: u32) -> Attempt {
     Attempt {
         number,
+        failures: Failures::counted(number.saturating_sub(1)),
         ..Attempt::first(Method::GET)
     }
 }
 
 fn decide(policy: &Policy, attempt: &Attempt, report: &Report) -> Next {
-    policy.decide(attempt, report, &mut [], &mut Rng::new(1), Timestamp::ZERO)
+    decide_with(policy, attempt, report, &mut [], &mut Rng::new(1))
+}
+
+/// Decides about the only page of a host.
+fn decide_with(
+    policy: &Policy,
+    attempt: &Attempt,
+    report: &Report,
+    accounts: &mut [Account<'_>],
+    rng: &mut Rng,
+) -> Next {
+    let (mut outage, mut attempt) = (Outage::default(), attempt.clone());
+    let now = Timestamp::ZERO;
+    let verdict = policy.judge(
+        &mut outage,
+        &mut attempt,
+        report,
+        false,
+        Company::Alone,
+        now,
+    );
+    policy.decide(&attempt, report, verdict, accounts, rng, now)
 }
 
 /// Asserts the range of the policy's delays for the n-th retry (from 0) after `report`.
@@ -74,8 +97,8 @@ fn assert_delay(policy: &Policy, n: u32, report: &Report, least_ms: u64, below_m
     for _ in 0..2000 {
         let Next::Retry {
             after,
-            requeue: false,
-        } = policy.decide(&get(n + 1), report, &mut [], &mut rng, Timestamp::ZERO)
+            is_charged: true,
+        } = decide_with(policy, &get(n + 1), report, &mut [], &mut rng)
         else {
             panic!("retry {n} after {report:?} is not made");
         };
@@ -207,7 +230,7 @@ fn a_crawlers_refused_request_goes_back_to_its_queue_and_counts_apart() {
             decide(&policy, &attempt, &refused),
             Next::Retry {
                 after: Duration::ZERO,
-                requeue: true
+                is_charged: false
             }
         );
         attempt = attempt.following(&refused, Duration::ZERO);
@@ -221,7 +244,7 @@ fn a_crawlers_refused_request_goes_back_to_its_queue_and_counts_apart() {
     assert_delay(&policy, 0, &status(503), 0, 1000);
     let Next::Retry {
         after,
-        requeue: false,
+        is_charged: true,
     } = decide(&policy, &attempt, &status(503))
     else {
         panic!()
@@ -235,16 +258,11 @@ fn a_refusal_costs_no_budget_and_a_failure_one_retry() {
     let mut budget = Budget::full(&rule, now);
     let mut rng = Rng::new(0);
     let mut saved_after = |report: &Report| {
-        let _ = policy.decide(
-            &get(1),
-            report,
-            &mut [Account {
-                budget: &mut budget,
-                rule: &rule,
-            }],
-            &mut rng,
-            now,
-        );
+        let account = Account {
+            budget: &mut budget,
+            rule: &rule,
+        };
+        let _ = decide_with(&policy, &get(1), report, &mut [account], &mut rng);
         budget.available(&rule, now)
     };
     assert_eq!(saved_after(&status(429)), 10);
@@ -271,16 +289,11 @@ fn a_dry_budget_is_waited_for_or_final() {
         let mut budget = Budget::full(&rule, Timestamp::ZERO);
         let mut rng = Rng::new(0);
         let mut next = || {
-            policy.decide(
-                &get(1),
-                &status(503),
-                &mut [Account {
-                    budget: &mut budget,
-                    rule: &rule,
-                }],
-                &mut rng,
-                Timestamp::ZERO,
-            )
+            let account = Account {
+                budget: &mut budget,
+                rule: &rule,
+            };
+            decide_with(&policy, &get(1), &status(503), &mut [account], &mut rng)
         };
         (next(), next()).1
     };
@@ -292,7 +305,7 @@ fn a_dry_budget_is_waited_for_or_final() {
         with(Duration::from_secs(100)),
         Next::Retry {
             after: Duration::from_secs(100),
-            requeue: false
+            is_charged: true
         }
     );
 }
@@ -302,7 +315,10 @@ fn failures_end_at_the_cap() {
     let policy = Policy::crawler();
     assert!(matches!(
         decide(&policy, &get(4), &failed(Failure::Timeout)),
-        Next::Retry { requeue: false, .. }
+        Next::Retry {
+            is_charged: true,
+            ..
+        }
     ));
     assert_eq!(
         decide(&policy, &get(5), &failed(Failure::Timeout)),
@@ -342,7 +358,7 @@ fn the_servers_floor_is_never_shortened() {
         let delay = |report: &Report| match decide(&policy, &get(1), report) {
             Next::Retry {
                 after,
-                requeue: false,
+                is_charged: true,
             } => after,
             other => panic!("{other:?}"),
         };

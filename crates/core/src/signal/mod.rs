@@ -162,6 +162,9 @@ pub struct Report {
     pub alike: Option<u32>,
     /// Whether the host served this URL before, so an odd answer is a refusal.
     pub was_served: bool,
+    /// Whether this page failed before while its host served others
+    /// ([`crate::fault::Failures::own`]). A further failure then says nothing about the host.
+    pub failed_before: bool,
     /// The costs in named units, such as tokens, as they turned out. They replace the estimates of
     /// [`crate::host::AcquireRequest::units`]; a unit that is not named here costs what was
     /// estimated.
@@ -183,7 +186,20 @@ impl Report {
             resource: None,
             alike: None,
             was_served: false,
+            failed_before: false,
             used: UnitCosts::NONE,
         }
+    }
+
+    /// Returns this report as one about its page alone, if the page failed before while its host
+    /// served others, and nothing but that failure came.
+    pub(crate) fn of_page(&self) -> Option<Self> {
+        let fails = matches!(self.signal, Signal::Overloaded | Signal::UrlError);
+        (fails && self.failed_before && self.retry_after.is_none()).then(|| Self {
+            signal: Signal::UrlError,
+            status: None,
+            failure: None,
+            ..self.clone()
+        })
     }
 }

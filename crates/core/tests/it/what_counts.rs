@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use politely_core::fault::{Company, Outage};
 use politely_core::retry::{Attempt, Next, Policy};
 use politely_core::signal::{Failure, Outcome, Report, Signal, WallClock, classify, retry_after};
 use politely_core::{Rng, Timestamp};
@@ -82,13 +83,19 @@ fn fault(report: &Report) -> &'static str {
 }
 
 fn retried(report: &Report) -> &'static str {
-    let attempt = Attempt::first(Method::GET);
-    let mut rng = Rng::new(1);
-    match Policy::crawler().decide(&attempt, report, &mut [], &mut rng, Timestamp::ZERO) {
+    let (policy, mut outage) = (Policy::crawler(), Outage::default());
+    let mut attempt = Attempt::first(Method::GET);
+    let (company, now) = (Company::Alone, Timestamp::ZERO);
+    let verdict = policy.judge(&mut outage, &mut attempt, report, false, company, now);
+    match policy.decide(&attempt, report, verdict, &mut [], &mut Rng::new(1), now) {
         Next::Done => "done",
         Next::GiveUp(_) => "no",
-        Next::Retry { requeue: true, .. } => "yes, free",
-        Next::Retry { requeue: false, .. } => "yes, counted",
+        Next::Retry {
+            is_charged: false, ..
+        } => "yes, free",
+        Next::Retry {
+            is_charged: true, ..
+        } => "yes, counted",
     }
 }
 

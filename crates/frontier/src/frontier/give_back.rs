@@ -22,7 +22,7 @@ impl Reported {
     /// Returns the failed attempts since the last visit that did not fail.
     fn failures(&self) -> Failures {
         match self.next {
-            Next::Retry { is_refused, .. } => self.page.page.failures.with(is_refused),
+            Next::Retry { is_free, .. } => self.page.page.failures.with(is_free),
             _ => Failures::NONE,
         }
     }

@@ -344,7 +344,7 @@ impl<S: Store> Frontier<S> {
                 priority: page.run.priority(),
                 metadata: row.metadata.to_vec(),
                 attempts: page.page.failures.attempts,
-                refusals: page.page.failures.refusals,
+                free: page.page.failures.free,
             })
         };
         pages.iter().zip(rows).zip(&keys).map(taken).collect()

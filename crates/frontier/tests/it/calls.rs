@@ -370,12 +370,12 @@ fn a_failed_attempt_is_counted_until_a_visit_succeeds() {
     let mut frontier = in_memory(Settings::default());
     put(&mut frontier, &[A], 0);
     let mut seen = Vec::new();
-    for (seconds, is_refused) in [(1, true), (2, false), (3, true)] {
+    for (seconds, is_free) in [(1, true), (2, false), (3, true)] {
         let unit = take_at(&mut frontier, 1, seconds).expect("a page that is due");
-        seen.push((unit.pages[0].attempts, unit.pages[0].refusals));
+        seen.push((unit.pages[0].attempts, unit.pages[0].free));
         let at = date(seconds + 1);
         let words = GiveBack {
-            outcomes: vec![outcome(A, Next::Retry { at, is_refused })],
+            outcomes: vec![outcome(A, Next::Retry { at, is_free })],
             ..GiveBack::of_token(unit.token)
         };
         frontier
@@ -383,7 +383,7 @@ fn a_failed_attempt_is_counted_until_a_visit_succeeds() {
             .expect("the owner");
     }
     let unit = take_at(&mut frontier, 1, 4).expect("a page that is due");
-    seen.push((unit.pages[0].attempts, unit.pages[0].refusals));
+    seen.push((unit.pages[0].attempts, unit.pages[0].free));
     assert_eq!(seen, [(0, 0), (1, 1), (2, 1), (3, 2)]);
     let words = GiveBack {
         outcomes: vec![outcome(A, Next::At(date(5)))],
@@ -391,5 +391,5 @@ fn a_failed_attempt_is_counted_until_a_visit_succeeds() {
     };
     frontier.give_back(words, moment(4)).expect("the owner");
     let unit = take_at(&mut frontier, 1, 5).expect("a page that is due");
-    assert_eq!((unit.pages[0].attempts, unit.pages[0].refusals), (0, 0));
+    assert_eq!((unit.pages[0].attempts, unit.pages[0].free), (0, 0));
 }

@@ -85,8 +85,8 @@ local function summary()
 end
 
 -- Returns the row of a page after a visit.
-local function visited(row, status, again, attempts, refusals)
+local function visited(row, status, again, attempts, free)
   local rest = row:sub(row:find(';', 1, true), -1)
-  local visit = format(',%.0f,%s,%s,%d,%d', now, status, again, attempts, refusals)
+  local visit = format(',%.0f,%s,%s,%d,%d', now, status, again, attempts, free)
   return row:match('^%d+') .. visit .. rest
 end

@@ -28,14 +28,14 @@ for at = 6, #ARGV, 4 do
     place = left[hash]
   else
     local row = call('HGET', pages, hash) or '00;'
-    local attempts, refusals = 0, 0
+    local attempts, free = 0, 0
     if kind == 'r' or kind == 'R' then
       local visit = row:sub(1, row:find(';', 1, true))
-      attempts, refusals = visit:match(',(%d+),(%d+);$')
-      attempts, refusals = math.min((attempts or 0) + 1, 65535), tonumber(refusals or 0)
-      if kind == 'R' then refusals = math.min(refusals + 1, 65535) end
+      attempts, free = visit:match(',(%d+),(%d+);$')
+      attempts, free = math.min((attempts or 0) + 1, 65535), tonumber(free or 0)
+      if kind == 'R' then free = math.min(free + 1, 65535) end
     end
-    call('HSET', pages, hash, visited(row, status, date, attempts, refusals))
+    call('HSET', pages, hash, visited(row, status, date, attempts, free))
     if date ~= '' then place = DATED + tonumber(date) end
   end
   if place then

@@ -194,10 +194,7 @@ fn outcome_arg(outcome: &PageOutcome) -> Result<OutcomeArg, FrontierError> {
     let (kind, date) = match outcome.next {
         Next::Never => ("n", None),
         Next::At(date) => ("a", Some(date)),
-        Next::Retry {
-            at,
-            is_refused: false,
-        } => ("r", Some(at)),
+        Next::Retry { at, is_free: false } => ("r", Some(at)),
         Next::Retry { at, .. } => ("R", Some(at)),
         Next::Unvisited => ("u", None),
     };

@@ -54,7 +54,7 @@ pub(super) struct Visit {
     pub(super) status: u16,
     pub(super) again: Option<Date>,
     pub(super) attempts: u16,
-    pub(super) refusals: u16,
+    pub(super) free: u16,
 }
 
 impl Row {
@@ -94,7 +94,7 @@ impl Row {
             priority: self.priority,
             metadata: self.metadata,
             attempts: self.visit.map_or(0, |visit| visit.attempts),
-            refusals: self.visit.map_or(0, |visit| visit.refusals),
+            free: self.visit.map_or(0, |visit| visit.free),
         }
     }
 
@@ -133,7 +133,7 @@ impl Visit {
                 text => Some(date(text)?),
             },
             attempts: next()?.parse().ok()?,
-            refusals: next()?.parse().ok()?,
+            free: next()?.parse().ok()?,
         })
     }
 }
@@ -222,7 +222,7 @@ mod tests {
             status: 404,
             again: Some(date(456)),
             attempts: 2,
-            refusals: 1,
+            free: 1,
         };
         assert_eq!(row.visit, Some(visit));
         for damaged in [&b""[..], b"5", b"x;s/\n", b"5;s/", b"51,1,2;s/\n", b"5;"] {

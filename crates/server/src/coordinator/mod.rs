@@ -46,7 +46,7 @@ use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
 use politely::store::Unavailable;
-use politely::{Budgets, Clock, Limiter};
+use politely::{Clock, Limiter, Retries};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -161,7 +161,7 @@ pub(crate) struct Inner {
     at_once: AtomicU64,
     policy: Policy,
     classifier: Classifier,
-    budgets: Budgets,
+    retries: Retries,
     operated: Mutex<Operated>,
     key: KeyKind,
     rules: Rules,
@@ -262,7 +262,7 @@ impl Coordinator {
             at_once: AtomicU64::new(0),
             policy: Policy::crawler(),
             classifier: Classifier::default(),
-            budgets: Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, now),
+            retries: Retries::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, now),
             key: settings.key,
             rules: Rules::default(),
             operated: Mutex::new(Operated {

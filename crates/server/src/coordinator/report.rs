@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politely::core::Timestamp;
+use politely::core::fault::Failures;
 use politely::core::gate::HoldReason;
 use politely::core::key::Key;
 use politely::core::retry::{Attempt, Next as Decided};
@@ -142,7 +143,11 @@ impl Coordinator {
         let (mut report, of_rule) = self.classify(told, rule)?;
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
-        let attempt = attempt(told)?;
+        let mut attempt = attempt(told)?;
+        report.failed_before = self
+            .0
+            .retries
+            .failed_before(&out.key, &mut attempt.failures);
         let Some(permit) = out.permit.take() else {
             drop(shard);
             return self.unknown(worker, told, now);
@@ -164,7 +169,7 @@ impl Coordinator {
         let held = self.hold_others(ruled.as_deref(), &report);
         aftermath.held.extend(held.iter().cloned());
         let resends = rule.is_some_and(|rule| rule.resends(&attempt.method));
-        let next = self.next(&attempt, &report, &key, now, directions.url_fault, resends);
+        let next = self.next(&attempt, &report, &directions, &key, resends);
         let answered = Answered {
             next,
             rate: directions.rate,
@@ -223,39 +228,35 @@ impl Coordinator {
         let ((report, _), attempt) = (self.classify(told, None)?, attempt(told)?);
         let key =
             Key::custom("unknown-permits").map_err(|why| error("permit", &why.to_string()))?;
+        let directions = Directions::unknown(now);
         Ok(ToldAnswer {
             permit: told.permit.clone(),
-            next: self.next(&attempt, &report, &key, now, false, false),
+            next: self.next(&attempt, &report, &directions, &key, false),
             late: true,
             ..ToldAnswer::default()
         })
     }
 
-    /// Decides whether the request is retried. With `url_fault` the key is not held for this
-    /// failure, so the delay applies to the request alone.
+    /// Decides whether the request is retried.
     fn next(
         &self,
         attempt: &Attempt,
         report: &Report,
+        directions: &Directions,
         key: &Key,
-        now: Timestamp,
-        url_fault: bool,
         resends: bool,
     ) -> Next {
         let Inner {
-            budgets, policy, ..
+            retries, policy, ..
         } = &*self.0;
-        let attempt = &attempt.as_resent(resends, report);
-        let mut next = budgets.decide(policy, attempt, report, key, now, true);
-        if url_fault {
-            next = next.map(|next| budgets.put_off(policy, next, attempt, report));
-        }
-        match next {
-            None | Some(Decided::Done) => Next::Done,
-            Some(Decided::Retry { after, .. }) => Next::Retry {
+        let mut attempt = attempt.as_resent(resends, report);
+        match retries.decide(policy, &mut attempt, report, directions, key, self.now()) {
+            Decided::Done => Next::Done,
+            Decided::Retry { after, is_charged } => Next::Retry {
                 after_ms: after.as_millis() as u64,
+                free: !is_charged,
             },
-            Some(Decided::GiveUp(reason)) => Next::GiveUp {
+            Decided::GiveUp(reason) => Next::GiveUp {
                 reason: reason.to_string(),
             },
         }
@@ -393,9 +394,11 @@ fn attempt(told: &Told) -> Result<Attempt, wire::Error> {
             Method::from_bytes(method.as_bytes()).map_err(|_| error("method", "is not a method"))?
         }
     };
+    let (number, free) = (u32::from(told.attempt.max(1)), u32::from(told.free));
     Ok(Attempt {
-        number: u32::from(told.attempt.max(1)),
-        refusals: u32::from(told.refused),
+        number,
+        refusals: free,
+        failures: Failures::counted((number - 1).saturating_sub(free)),
         ..Attempt::first(method)
     })
 }

@@ -193,7 +193,11 @@ async fn a_report_twice_is_answered_the_same_and_counts_once() {
         "{}",
         first.hold_ms
     );
-    assert_eq!(first.next, Next::Retry { after_ms: 0 });
+    let free = Next::Retry {
+        after_ms: 0,
+        free: true,
+    };
+    assert_eq!(first.next, free);
     let again = coordinator.tell(&worker, &refusal(&grant, "30"));
     assert_eq!((again.late, &again.next), (true, &first.next));
     assert_eq!(coordinator.limiter().stats().refused, 1);
@@ -362,7 +366,7 @@ async fn a_url_that_alone_is_refused_waits_alone() {
         // A second refusal may still be a limit's, so its Retry-After holds the key.
         let is_held = again.hold_ms > 0;
         assert!(again.url_fault && is_held == (page == 0), "{again:?}");
-        let Next::Retry { after_ms } = again.next else {
+        let Next::Retry { after_ms, .. } = again.next else {
             panic!("{again:?}");
         };
         assert!(after_ms >= 2_000, "the refused page waits by itself");

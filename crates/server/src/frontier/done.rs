@@ -186,9 +186,9 @@ fn outcome(
 /// Returns what the law's advice means for a page.
 fn advised(advice: &Advice, again: Option<Date>, now: Moment) -> Next {
     match advice {
-        Advice::Retry { after_ms } => Next::Retry {
+        Advice::Retry { after_ms, free } => Next::Retry {
             at: now.date.after(Duration::from_millis(*after_ms)),
-            is_refused: *after_ms == 0,
+            is_free: *free,
         },
         Advice::Done | Advice::GiveUp { .. } => again.map_or(Next::Never, Next::At),
     }

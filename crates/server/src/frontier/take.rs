@@ -210,7 +210,7 @@ impl Taken {
             url: page.url,
             priority: page.priority.level(),
             attempt: page.attempts.saturating_add(1),
-            refused: page.refusals,
+            free: page.free,
             metadata: metadata(&page.metadata),
         });
         self.units.push(FrontierUnit {

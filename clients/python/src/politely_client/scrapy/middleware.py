@@ -143,7 +143,7 @@ class PolitelyMiddleware:
             return None
         if not next.retry:
             return None
-        self._count("refused" if next.refused else "failed")
+        self._count("refused" if next.free and not next.after else "failed")
         assert permit.attempts is not None
         return _again(request, permit.attempts, next)
 
@@ -156,7 +156,7 @@ def _again(request: Request, attempts: Attempts, next: Next) -> Request:
     again = request.copy()
     again.dont_filter = True
     attempts.pause()
-    again.meta[ATTEMPTS] = (attempts.number, attempts.refused)
+    again.meta[ATTEMPTS] = (attempts.number, attempts.free)
     if next.after:
         again.meta[NOT_BEFORE] = time.monotonic() + next.after
     # The time-out came from the last permit's lease. The next permit has another lease.

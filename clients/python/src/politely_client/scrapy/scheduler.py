@@ -191,7 +191,7 @@ class FrontierScheduler(Scheduler):
             return None
         request.meta[PAGE] = (owned.unit.token, page.url)
         if page.attempt > 1:
-            request.meta[ATTEMPTS] = (page.attempt, page.refused)
+            request.meta[ATTEMPTS] = (page.attempt, page.free)
         owned.open[page.url].add(request)
         return request
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::fetch::lanes::doubt::{Kept, Look, Sample};
+use politely::core::fault::machine::{PROBE_EVERY, Trouble};
 use politely::core::host::Doubt;
-use politely::core::machine::{PROBE_EVERY, Trouble};
 
 const SERVED: &str = "http://a/served";
 

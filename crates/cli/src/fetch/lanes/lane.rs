@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use politely::RefusalReason;
 use politely::core::Timestamp;
+use politely::core::fault::{GivenUp, Outage};
 use politely::core::retry::{Budget, BudgetRule};
 use url::Url;
 
 use super::doubt::Doubts;
-use super::outage::Health;
 use super::pending::{Page, Pending};
 use super::{KeySet, LaneId};
 use crate::fetch::robots::{Rules, Standing};
@@ -63,7 +63,9 @@ pub(crate) struct Lane {
     blaming: u32,
     /// Pages in flight that never failed.
     pub(super) untried_in_flight: u32,
-    pub(crate) health: Health,
+    pub(crate) outage: Outage,
+    /// The last failure, in words.
+    pub(crate) last_failure: Box<str>,
     /// Pages whose answers may be refusals.
     pub(super) doubts: Doubts,
     /// Fetches of robots.txt, also for other origins that redirected here. They go before pages.
@@ -201,7 +203,8 @@ impl Lane {
             returned: Returned::default(),
             blaming: 0,
             untried_in_flight: 0,
-            health: Health::default(),
+            outage: Outage::default(),
+            last_failure: Box::default(),
             doubts: Doubts::default(),
             errands: VecDeque::new(),
             errands_not_before: Timestamp::ZERO,
@@ -256,9 +259,9 @@ impl Lane {
             return Next::Resolve;
         }
         if self.has_pages()
-            && let Some(why) = self.health.gave_up()
+            && let Some(why) = self.outage.given_up()
         {
-            let why = why.to_owned();
+            let why = self.why_given_up(why);
             return self.give_up(why);
         }
         if is_doubted {
@@ -297,6 +300,16 @@ impl Lane {
             First::Fresh if self.fresh.is_empty() && self.has_rules() => Next::Fill,
             First::Redirected | First::Ready | First::Fresh => Next::Page,
         }
+    }
+
+    /// Returns why the host is given up, in words for a user.
+    pub(crate) fn why_given_up(&self, why: GivenUp) -> String {
+        let (option, last) = match why {
+            GivenUp::ServedNothing { is_all: true, .. } => (" (--give-up-after)", "answer"),
+            GivenUp::ServedNothing { .. } => ("", "answer"),
+            GivenUp::NeverAnswered { .. } => ("", "failure"),
+        };
+        format!("{why}{option}; the last {last}: {}", self.last_failure)
     }
 
     /// Returns the next action of a lane that is given up.
@@ -375,12 +388,13 @@ impl Lane {
         let mut page = self.returned.queues().ready.pop()?;
         let pending = &mut page.0.pending;
         if pending.failed_at == id {
-            self.health.settle(pending);
+            self.outage.settle(&mut pending.attempt.failures);
         }
-        let spent = pending.own_failures >= attempts_max;
+        let own = pending.attempt.failures.own;
+        let spent = own >= attempts_max;
         let why = spent.then(|| {
             let words = pending.trouble.as_deref().unwrap_or("no answer");
-            format!("{words} (failed {} times)", pending.own_failures)
+            format!("{words} (failed {own} times)")
         });
         self.returned.queues().ready.push(page);
         why
@@ -451,7 +465,7 @@ impl Lane {
             return First::Redirected;
         }
         match queues.ready.peek() {
-            Some(Reverse(page)) if !fresh || (page.behind <= gone && !self.health.in_trouble()) => {
+            Some(Reverse(page)) if !fresh || (page.behind <= gone && !self.outage.in_trouble()) => {
                 First::Ready
             }
             _ if fresh => First::Fresh,
@@ -469,7 +483,7 @@ impl Lane {
             First::Ready => {
                 let Reverse(mut page) = self.returned.queues().ready.pop()?;
                 if page.pending.failed_at == id {
-                    self.health.settle(&mut page.pending);
+                    self.outage.settle(&mut page.pending.attempt.failures);
                 }
                 self.blaming -= u32::from(std::mem::take(&mut page.pending.blames_host));
                 return Some(page.pending);

@@ -13,7 +13,6 @@
 pub(super) mod doubt;
 mod gates;
 pub(super) mod lane;
-pub(super) mod outage;
 pub(super) mod pending;
 mod supply;
 mod turn;
@@ -23,16 +22,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::Timestamp;
+use politely::core::fault::machine::{self, Machine};
+use politely::core::fault::{Company, Verdict};
 use politely::core::key::Key;
-use politely::core::machine::{self, Machine};
 use politely::core::queue::NextQueue;
-use politely::core::retry::{Account, Budget, BudgetRule};
+use politely::core::retry::{Account, Budget, BudgetRule, Policy};
+use politely::core::signal::Report;
 use url::{Position, Url};
 
 use crate::fetch::robots::Standing;
 
 pub(crate) use lane::{Lane, Tally};
-use outage::{Company, Failed, Patience, Verdict};
 use pending::{Pending, Purpose};
 
 use doubt::Kept;
@@ -84,12 +84,12 @@ pub(crate) struct Lanes {
     machine: Machine,
     /// The run's retry budget.
     budget: Budget,
-    patience: Patience,
+    policy: Policy,
 }
 
 impl Lanes {
     /// Returns no lanes. `robots` means that each origin's robots.txt comes first.
-    pub(crate) fn new(robots: bool, patience: Patience) -> Self {
+    pub(crate) fn new(robots: bool, policy: Policy) -> Self {
         Self {
             all: Vec::new(),
             by_origin: HashMap::new(),
@@ -109,7 +109,7 @@ impl Lanes {
             sum: Tally::default(),
             machine: Machine::default(),
             budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
-            patience,
+            policy,
         }
     }
 
@@ -158,7 +158,7 @@ impl Lanes {
         if lane.is_empty() {
             lane.first_since = now;
             if lane.in_flight == 0 {
-                lane.health.start_over();
+                lane.outage.start_over();
             }
         }
         let had_untried = lane.untried() > 0;
@@ -278,13 +278,14 @@ impl Lanes {
         }
     }
 
-    /// Returns what the failure of a request of lane `id` means for `pending`. This function fills
-    /// in the `company` of `failed`.
+    /// Returns what the failure of a request of lane `id`, `words`, means for `pending`.
     pub(crate) fn failed(
         &mut self,
         id: LaneId,
         pending: &mut Pending,
-        failed: Failed<'_>,
+        report: &Report,
+        url_fault: bool,
+        words: &str,
         now: Timestamp,
     ) -> Verdict {
         let lane = &self.all[id as usize];
@@ -296,13 +297,14 @@ impl Lanes {
             Purpose::Robots(of) if self.all[of as usize].pages_waiting() > 1 => Company::Untried,
             Purpose::Robots(_) => Company::Alone,
         };
-        let failed = Failed { company, ..failed };
         let lane = &mut self.all[id as usize];
         if pending.failed_at != id {
-            pending.failed_in = None;
+            pending.attempt.failures.forget_unclear();
             pending.failed_at = id;
         }
-        lane.health.failed(now, pending, &failed, &self.patience)
+        lane.last_failure = words.into();
+        let (outage, attempt) = (&mut lane.outage, &mut pending.attempt);
+        (self.policy).judge(outage, attempt, report, url_fault, company, now)
     }
 
     /// Records a failure of a request of lane `id` that may be this machine's. Returns the pause if
@@ -314,7 +316,7 @@ impl Lanes {
         now: Timestamp,
     ) -> Option<Pause> {
         let was_paused = self.machine.paused_since().is_some();
-        let has_answered = self.all[id as usize].health.has_answered();
+        let has_answered = self.all[id as usize].outage.has_answered();
         let may_be = trouble != machine::Trouble::Silent || has_answered;
         let is_ours = may_be && self.machine.failed(now, id, trouble);
         is_ours.then_some(if was_paused {
@@ -329,14 +331,14 @@ impl Lanes {
     pub(crate) fn machine_works(&mut self, now: Timestamp) -> Option<Duration> {
         let paused = self.machine.answered(now)?;
         for lane in &mut self.all {
-            lane.health.forget_trouble();
+            lane.outage.forget_trouble();
         }
         Some(paused)
     }
 
     /// Records that a request of lane `id` was served.
     pub(crate) fn served(&mut self, id: LaneId) {
-        self.all[id as usize].health.served();
+        self.all[id as usize].outage.served();
     }
 
     /// Records that the first try of a page of lane `id` is over.

@@ -53,15 +53,9 @@ pub(crate) struct Pending {
     pub(crate) refused: u32,
     /// The page waits after its first refusal, which counted against its host.
     pub(crate) blames_host: bool,
-    /// The next attempt at the present hop, as the retry policy counts.
+    /// The next attempt at the present hop, or of the whole page once it began again.
     pub(crate) attempt: Attempt,
-    /// The number of failures that count against the page (see [`super::outage`]), at the present
-    /// hop unless the page began again.
-    pub(crate) own_failures: u32,
-    /// A failure that does not count yet. It holds how many requests the host had served before it,
-    /// and how often the page failed since.
-    pub(crate) failed_in: Option<(u64, u32)>,
-    /// The lane where that failure was.
+    /// The lane where it failed last.
     pub(crate) failed_at: LaneId,
     /// Whether a redirect on the way is temporary, so the page's own URL stays its address (RFC
     /// 9110, 15.4.3).
@@ -87,8 +81,6 @@ impl Pending {
             refused: 0,
             blames_host: false,
             attempt: Attempt::first(Method::GET),
-            own_failures: 0,
-            failed_in: None,
             failed_at: home,
             is_temporary: false,
             began_again: false,
@@ -128,7 +120,7 @@ impl Pending {
 
     /// Returns whether the request never failed at its present hop.
     pub(crate) fn is_untried(&self) -> bool {
-        self.own_failures == 0 && self.failed_in.is_none() && self.attempt.number == 1
+        self.attempt.failures.is_empty() && self.attempt.number == 1
     }
 
     /// Continues at `to`, the target of a redirect with `status`.
@@ -138,8 +130,6 @@ impl Pending {
         self.is_temporary |= !matches!(status, Some(301 | 308));
         if !self.began_again {
             self.attempt = Attempt::first(Method::GET);
-            self.own_failures = 0;
-            self.failed_in = None;
         }
     }
 

@@ -2,21 +2,23 @@ use super::pending::Page;
 use super::*;
 use crate::fetch::robots::Rules;
 use politely::core::key::Key;
-use politely::core::signal::Resource;
+use politely::core::signal::{Resource, Signal};
 use std::time::Duration;
 
 const S: u64 = 1_000_000;
-const PATIENCE: Patience = Patience {
-    attempts_max: 2,
-    give_up_after: Duration::from_mins(15),
-};
+fn policy() -> Policy {
+    Policy {
+        attempts_max: 2,
+        ..Policy::crawler()
+    }
+}
 
 fn at(secs: f64) -> Timestamp {
     Timestamp::from_secs_f64(secs)
 }
 
 fn lanes(robots: bool, urls: &[(&str, u64)]) -> Lanes {
-    let mut lanes = Lanes::new(robots, PATIENCE);
+    let mut lanes = Lanes::new(robots, policy());
     for &(url, number) in urls {
         let lane = lane(&mut lanes, url);
         add(&mut lanes, lane, page(url, number), at(0.0));
@@ -167,7 +169,7 @@ fn a_host_in_trouble_is_asked_for_what_was_not_tried_and_then_in_turn() {
         now = now + Duration::from_secs(1);
         let (id, mut pending) = sent(take(lanes, now));
         let tried = number(&pending);
-        lanes.failed(id, &mut pending, failure(tried, "503"), now);
+        lanes.failed(id, &mut pending, &failure(tried), false, "503", now);
         lanes.put_back(id, pending, Timestamp::ZERO, now);
         lanes.came_back(id, now);
         if let Some(added) = added {
@@ -203,8 +205,8 @@ fn a_page_that_failed_while_others_were_served_is_out_of_attempts() {
     for other in [2, 3] {
         let (id, mut pending) = sent(take(&mut lanes, at(1.0)));
         assert_eq!(number(&pending), 1);
-        let verdict = lanes.failed(id, &mut pending, failure(1, "504"), at(1.0));
-        assert_eq!(verdict, Verdict::Uncharged);
+        let verdict = lanes.failed(id, &mut pending, &failure(1), false, "504", at(1.0));
+        assert_eq!(verdict, Verdict::Host);
         pending.trouble = Some("504".into());
         lanes.put_back(id, pending, Timestamp::ZERO, at(1.0));
         lanes.came_back(id, at(1.0));
@@ -244,10 +246,10 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
                 asked += 1;
                 open = now + Duration::from_mins(1);
                 let tried = number(&pending);
-                match lanes.failed(lane, &mut pending, failure(tried, "refused"), now) {
-                    Verdict::GiveUp(_) => dropped += 1,
+                match lanes.failed(lane, &mut pending, &failure(tried), false, "refused", now) {
+                    Verdict::GivenUp(_) => dropped += 1,
                     verdict => {
-                        assert_eq!(verdict, Verdict::Uncharged);
+                        assert_eq!(verdict, Verdict::Host);
                         lanes.put_back(lane, pending, Timestamp::ZERO, now);
                     }
                 }
@@ -269,15 +271,12 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
     assert_eq!((dropped, asked, now), (20, 16, at(900.0)));
 }
 
-fn failure(number: u64, words: &str) -> Failed<'_> {
-    Failed {
-        resource: Resource::of(&number.to_string()),
-        is_refusal: false,
-        is_plain: false,
-        is_silence: false,
-        asked_wait: None,
-        company: Company::Tried,
-        words,
+/// A 502 from a gateway.
+fn failure(number: u64) -> Report {
+    Report {
+        status: Some(502),
+        resource: Some(Resource::of(&number.to_string())),
+        ..Report::of(Signal::Overloaded)
     }
 }
 
@@ -343,7 +342,7 @@ fn waiting_is_counted_for_the_first_in_line() {
 
 #[test]
 fn an_address_is_found_out_once_and_first() {
-    let mut lanes = Lanes::new(false, PATIENCE);
+    let mut lanes = Lanes::new(false, policy());
     let url = Url::parse("http://a/").unwrap();
     let (id, _) = lanes.lane_of(&url, Box::default);
     add(&mut lanes, id, page("http://a/", 1), at(0.0));
@@ -535,10 +534,10 @@ fn a_host_that_is_given_up_ends_its_pages_in_the_crawl_too() {
                     let (mut pending, why) = lanes.leave_filled(id, now).unwrap();
                     assert_eq!(why, None);
                     for _ in 0..3 {
-                        lanes.failed(id, &mut pending, failure(1, "refused"), now);
+                        lanes.failed(id, &mut pending, &failure(1), false, "refused", now);
                         now = now + Duration::from_mins(15);
                     }
-                    lanes.failed(id, &mut pending, failure(1, "refused"), now);
+                    lanes.failed(id, &mut pending, &failure(1), false, "refused", now);
                     lanes.put_back(id, pending, now, now);
                     lanes.came_back(id, now);
                 }

@@ -183,7 +183,7 @@ impl Lanes {
         let forbidden = rules
             .map(Arc::clone)
             .and_then(|rules| lane.forbidden(&rules, now));
-        forbidden.or_else(|| lane.spent(id, now, self.patience.attempts_max))
+        forbidden.or_else(|| lane.spent(id, now, self.policy.attempts_max))
     }
 
     /// Counts a request that leaves.
@@ -220,12 +220,16 @@ impl Lanes {
         let lane = &mut self.all[id as usize];
         let deadline = match refused {
             Refused::At(_) | Refused::Slot(..) if lane.in_flight == 0 => {
-                lane.health.deadline(now, &self.patience)
+                lane.outage.deadline(now, self.policy.give_up_after)
             }
             _ => None,
         };
         if let Some(deadline) = deadline {
-            if lane.health.give_up(now, &self.patience).is_some() {
+            if lane
+                .outage
+                .give_up(now, self.policy.give_up_after)
+                .is_some()
+            {
                 return self.schedule(id, now);
             }
             self.refused(id, refused, now);

@@ -124,7 +124,7 @@ fn busiest(engine: &Engine) -> Vec<String> {
             if let Some(rate) = key.and_then(|key| engine.limits.rate(key)) {
                 let _ = write!(line, "  {rate:>6.2}/s");
             }
-            if let Some(since) = lane.health.down_since() {
+            if let Some(since) = lane.outage.down_since() {
                 let down = engine.limits.now().since(since).as_secs();
                 let _ = write!(line, "  no answer for {down} s");
             }

@@ -13,7 +13,7 @@ use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
 use politely::attempts::{Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of};
 use politely::coding::{CodingError, Codings};
-use politely::core::machine::Trouble;
+use politely::core::fault::machine::Trouble;
 use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
 

@@ -1,13 +1,13 @@
 //! The proxies of a run, and which of them a request takes.
 //!
-//! A proxy that fails is set aside for all hosts (`politely::core::way`), and the request takes
+//! A proxy that fails is set aside for all hosts (`politely::core::fault::way`), and the request takes
 //! another one at once: no request has reached the host, so neither host nor page pays for it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely::core::way::Ways;
+use politely::core::fault::Ways;
 
 use super::client::WayFailed;
 use crate::config::{KeyKind, Settings};

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use politely::core::machine::Trouble;
+use politely::core::fault::machine::Trouble;
 use politely::core::signal::Failure;
 use rustix::io::Errno;
 

@@ -127,7 +127,7 @@ struct Job {
     /// used its permit.
     id: String,
     attempt: u16,
-    refused: u16,
+    free: u16,
     not_before: Instant,
 }
 
@@ -150,7 +150,7 @@ impl Jobs {
                 url: url.clone(),
                 id: String::new(),
                 attempt: 1,
-                refused: 0,
+                free: 0,
                 not_before: now,
             });
         }
@@ -347,7 +347,7 @@ impl<'a> Lane<'a> {
             permit: grant.permit.clone(),
             latency_ms: now.elapsed().as_secs_f64() * 1e3,
             attempt: job.attempt,
-            refused: job.refused,
+            free: job.free,
             ..Told::default()
         };
         if let Ok(answer) = answer {
@@ -393,10 +393,10 @@ impl<'a> Lane<'a> {
             self.worker.jobs.lock().expect("no lane panicked").left -= 1;
             return;
         }
-        let after_ms = match next {
-            Next::Retry { after_ms } => *after_ms,
+        let (after_ms, free) = match next {
+            Next::Retry { after_ms, free } => (*after_ms, *free),
             // A coordinator that does not know the permit cannot judge the request.
-            _ if late => 0,
+            _ if late => (0, true),
             Next::Done | Next::GiveUp { .. } => {
                 self.worker
                     .notes
@@ -411,7 +411,7 @@ impl<'a> Lane<'a> {
             job.url
         );
         job.attempt += 1;
-        job.refused += u16::from(after_ms == 0);
+        job.free += u16::from(free);
         job.not_before = Instant::now() + Duration::from_millis(after_ms);
         self.start_over(job);
     }

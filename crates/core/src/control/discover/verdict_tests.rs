@@ -239,7 +239,8 @@ proptest! {
             cruised |= law.stage == Stage::Cruise;
         });
         prop_assert!(cruised);
-        // The tokens of a full bucket still count for a while: 1.2 % with 53 tokens at 13/s.
-        prop_assert!(highest <= rate * 1.02, "{highest}");
+        // The tokens of a full bucket still count for a while: 1.2 % with 53 tokens at 13/s, 2.4 %
+        // with 19 tokens at 1.46/s.
+        prop_assert!(highest <= rate * 1.03, "{highest}");
     }
 }

@@ -61,7 +61,7 @@ struct Counted {
     /// The method. It is absent if the request may be sent again.
     method: Option<String>,
     number: u16,
-    refused: u16,
+    free: u16,
 }
 
 /// The guard of a permit. Dropping it without a report cancels the permit.
@@ -116,11 +116,11 @@ impl CoordinatorGuard {
             Some(Counted {
                 method,
                 number,
-                refused,
+                free,
             }) => Told {
                 method,
                 attempt: number,
-                refused,
+                free,
                 ..outcome
             },
         }
@@ -198,7 +198,7 @@ impl PermitGuard for CoordinatorGuard {
             // whether it has a copy.
             method: (!repeatable).then(|| attempt.method.to_string()),
             number: attempt.number.min(most) as u16,
-            refused: attempt.refusals.min(most) as u16,
+            free: attempt.free().min(most) as u16,
         });
         let (judge, judged) = oneshot::channel();
         let permit = self.granted.permit.clone();

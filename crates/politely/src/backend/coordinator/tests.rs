@@ -67,7 +67,7 @@ impl Generous {
                         .reported
                         .lock()
                         .push((outcome.permit.clone(), outcome.body_coming));
-                    let counted = (outcome.attempt, outcome.refused, outcome.method.clone());
+                    let counted = (outcome.attempt, outcome.free, outcome.method.clone());
                     inner.attempts.lock().push(counted);
                     said.report.push(ToldAnswer {
                         rate: 12.5,
@@ -107,7 +107,10 @@ impl Generous {
 /// Decides that a failed request may be sent twice more, at once.
 fn next(outcome: &Told) -> Next {
     match outcome.meaning.as_ref().map(|meaning| meaning.signal) {
-        Some(ReportedSignal::Overloaded) if outcome.attempt < 3 => Next::Retry { after_ms: 0 },
+        Some(ReportedSignal::Overloaded) if outcome.attempt < 3 => Next::Retry {
+            after_ms: 0,
+            free: false,
+        },
         Some(ReportedSignal::Overloaded) => Next::GiveUp {
             reason: "enough".to_owned(),
         },

@@ -12,8 +12,9 @@
 //!    ended,
 //! 5. is judged by the [`Policy`]. A refused request goes back to its key's queue, and a failed one
 //!    waits for its backoff. If another attempt is hopeless, the caller gets the response or error
-//!    unchanged. If a request's URL alone is refused, while others of its key are served, the
-//!    request waits by itself and delays no other.
+//!    unchanged. If a request's URL alone fails, while others of its key are served, the request
+//!    waits by itself, delays no other, and spends its attempts. An outage of the host spends none;
+//!    it is bounded by [`Policy::give_up_after`].
 //!
 //! # Requests that are sent again
 //! The policy decides. By default it allows GET, HEAD, OPTIONS and TRACE that were refused or
@@ -71,22 +72,23 @@ use http::header::RANGE;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
 use politely_core::Timestamp;
+use politely_core::fault::Failures;
 use politely_core::gate::HoldReason;
 use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
 use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
-use politely_core::signal::{Classifier, Failure, Outcome, Report, Resource};
+use politely_core::signal::{Classifier, Failure, Outcome, Report, Resource, Signal};
 use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
 
 use crate::backend::operations::{Head, Later};
-use crate::budgets::Budgets;
 use crate::clock::wall_clock;
 use crate::error::AcquireError;
 use crate::http::redirect::target;
 use crate::limiter::{Limiter, Ruled};
 use crate::permit::{Judged, Permit, Slot};
+use crate::retries::Retries;
 use crate::sync::sleep;
 
 pub use body::PacedBody;
@@ -109,7 +111,7 @@ pub struct Attempts {
     classifier: Classifier,
     keys: Arc<KeysOf>,
     and_keys: Vec<Key>,
-    budgets: Arc<Budgets>,
+    retries: Arc<Retries>,
     /// The origins that answered lately. Only these may have left a stale connection behind.
     answered: Arc<Origins>,
     targets: Arc<Targets>,
@@ -143,14 +145,14 @@ impl Attempts {
     /// Creates attempts under `limiter`. Each request has the key of its host. The defaults are
     /// [`Policy`], [`Classifier`], [`BudgetRule::PER_KEY`] and [`BudgetRule::GLOBAL`].
     pub fn new(limiter: Limiter) -> Self {
-        let budgets = Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, limiter.now());
+        let retries = Retries::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, limiter.now());
         Self {
             limiter,
             policy: Arc::default(),
             classifier: Classifier::default(),
             keys: Arc::new(|asked| Ok(vec![Key::of_url(asked.url)?])),
             and_keys: Vec::new(),
-            budgets: Arc::new(budgets),
+            retries: Arc::new(retries),
             answered: Arc::default(),
             targets: Arc::default(),
         }
@@ -196,7 +198,7 @@ impl Attempts {
     /// while its budget is not full, and all keys cost at most 4 MB.
     #[must_use]
     pub fn budgets(mut self, per_key: BudgetRule, global: BudgetRule) -> Self {
-        self.budgets = Arc::new(Budgets::new(per_key, global, self.limiter.now()));
+        self.retries = Arc::new(Retries::new(per_key, global, self.limiter.now()));
         self
     }
 
@@ -213,7 +215,6 @@ impl Attempts {
     ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
         let url = X::url(&request).map_err(NotSent::from)?.into_owned();
         let page = Resource::of(url.as_str());
-        let resource = Some(page);
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
         let ruled = self.limiter.ruled(Some(&url), X::method(&request), keys);
         let keys = &ruled.keys;
@@ -232,6 +233,12 @@ impl Attempts {
             };
             let permit = self.limiter.acquire_ruled(&ruled, head).await;
             let mut permit = permit.map_err(NotSent::from)?;
+            let failed_before = (self.retries).failed_before(&keys[0], &mut attempt.failures);
+            let of_page = |report| Report {
+                resource: Some(page),
+                failed_before,
+                ..report
+            };
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
             let span = tracing::debug_span!(
@@ -251,9 +258,9 @@ impl Attempts {
             let sending = sending.instrument(span.clone());
             let (result, sent) = permit.during(sending).await;
             let latency = self.limiter.now().since(sent);
-            let (report, url_fault, came) = match result {
+            let (report, directions, came) = match result {
                 Ok(response) => {
-                    let reading = self.read_head(response, permit, latency, &ruled, resource);
+                    let reading = self.read_head(response, permit, latency, &ruled, of_page);
                     let (report, directions, response) = reading.instrument(span.clone()).await;
                     self.delay_target(&report, response.headers(), &url);
                     let part = PartialContent::of(response.status(), response.headers());
@@ -261,7 +268,7 @@ impl Attempts {
                         Some(part) => Err(Ended::Partial(part)),
                         None => Ok(response),
                     };
-                    (report, directions.url_fault, came)
+                    (report, directions, came)
                 }
                 Err(error) => {
                     let Some(failure) = X::failure(&error) else {
@@ -269,21 +276,28 @@ impl Attempts {
                     };
                     let outcome = Outcome::Failed(failure);
                     let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
-                    let report = Report { resource, ..report };
+                    let report = of_page(report);
                     let directions = span.in_scope(|| permit.report(&report));
-                    (report, directions.url_fault, Err(Ended::Failed(error)))
+                    (report, directions, Err(Ended::Failed(error)))
                 }
             };
             span.record("status", report.status);
             span.record("signal", tracing::field::debug(report.signal));
             drop(span);
-            let resent = attempt.as_resent(ruled.resends(&attempt.method), &report);
-            let Some((after, copy)) = self.again(&resent, &report, url_fault, &keys[0], copy)
-            else {
+            let own = attempt.failures.own;
+            let mut resent = attempt.as_resent(ruled.resends(&attempt.method), &report);
+            let again = self.again(&mut resent, &report, &directions, &keys[0], copy);
+            attempt.failures = resent.failures;
+            let Some((after, copy)) = again else {
                 return came;
             };
-            let Some(after) = self.judged(judge, after, &keys[0]).await else {
-                return came;
+            let after = match self.judged(judge, &keys[0]).await {
+                None => after,
+                Some(Judged::Retry { after, is_charged }) => {
+                    attempt.failures = Failures::counted(own + u32::from(is_charged));
+                    after
+                }
+                Some(Judged::GiveUp(_)) => return came,
             };
             // Frees the slot together with the response, before the request waits again.
             drop(came);
@@ -381,7 +395,7 @@ impl Attempts {
         permit: Permit,
         latency: Duration,
         ruled: &Ruled,
-        resource: Option<Resource>,
+        of_page: impl Fn(Report) -> Report,
     ) -> (Report, Directions, Response<PacedBody<B>>) {
         let key = &ruled.keys[0];
         let (head, body) = response.into_parts();
@@ -395,8 +409,7 @@ impl Attempts {
             headers: &head.headers,
             body_start: body.start(),
         };
-        let mut report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
-        report.resource = resource;
+        let mut report = of_page(self.classifier.classify(&outcome, wall_clock(), latency, 0));
         let held = ruled.judge(&outcome, &mut report);
         let (directions, slot): (_, Slot) = permit.report_head(&report);
         if let Some(length) = held {
@@ -416,23 +429,22 @@ impl Attempts {
         (report, directions, response)
     }
 
-    /// Returns the delay and the request of the next attempt, or `None` if there is none.
+    /// Returns the delay and the request of the next attempt, or `None` if there is none. A request
+    /// that failed and cannot be sent again costs no budget.
     fn again<R>(
         &self,
-        attempt: &Attempt,
+        attempt: &mut Attempt,
         report: &Report,
-        url_fault: bool,
+        directions: &Directions,
         key: &Key,
         copy: Option<R>,
     ) -> Option<(Duration, R)> {
-        let now = self.limiter.now();
-        let (budgets, policy) = (&self.budgets, &self.policy);
-        let mut next = budgets.decide(policy, attempt, report, key, now, copy.is_some())?;
-        if url_fault {
-            // The key has no hold for this failure, so the request waits by itself.
-            next = budgets.put_off(policy, next, attempt, report);
+        if report.signal != Signal::Ok && copy.is_none() {
+            return None;
         }
-        match next {
+        let now = self.limiter.now();
+        let (retries, policy) = (&self.retries, &self.policy);
+        match retries.decide(policy, attempt, report, directions, key, now) {
             Next::Retry { after, .. } => Some((after, copy?)),
             Next::GiveUp(reason) => {
                 tracing::debug!(%key, attempt = attempt.number, %reason, "given up");
@@ -441,30 +453,19 @@ impl Attempts {
             Next::Done => None,
         }
     }
-}
 
-impl Attempts {
-    /// Returns the delay of the next attempt, where this process alone would wait `after`. If there
-    /// is a coordinator and it answers, its decision counts: it knows the fleet's budgets and the
-    /// host's state, and this process does not.
+    /// Returns the coordinator's decision, if there is a coordinator and it answers. Its decision
+    /// counts: it knows the fleet's budgets and the host's state, and this process does not.
     async fn judged(
         &self,
         judge: Option<Later<'static, Option<Judged>>>,
-        after: Duration,
         key: &Key,
-    ) -> Option<Duration> {
-        let judged = match judge {
-            Some(judge) => judge.await,
-            None => None,
-        };
-        match judged {
-            None => Some(after),
-            Some(Judged::Retry(after)) => Some(after),
-            Some(Judged::GiveUp(reason)) => {
-                tracing::debug!(%key, %reason, "given up, says the coordinator");
-                None
-            }
+    ) -> Option<Judged> {
+        let judged = judge?.await?;
+        if let Judged::GiveUp(reason) = &judged {
+            tracing::debug!(%key, %reason, "given up, says the coordinator");
         }
+        Some(judged)
     }
 }
 

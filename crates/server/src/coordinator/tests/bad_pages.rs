@@ -73,7 +73,7 @@ fn page(number: usize) -> Item {
 struct Tried {
     page: usize,
     attempt: u16,
-    refused: u16,
+    free: u16,
 }
 
 /// Crawls `pages`. Returns the times from the beginning to the answer of each departure. The last
@@ -104,11 +104,10 @@ async fn crawl(pages: &[Page], config: Config) -> Vec<Duration> {
             let Reverse((_, page)) = again.pop().unwrap();
             waits.remove(&page).unwrap()
         } else if let Some(page) = fresh.pop_front() {
-            let (attempt, refused) = (0, 0);
             Tried {
                 page,
-                attempt,
-                refused,
+                attempt: 0,
+                free: 0,
             }
         } else {
             sleep_until(due.unwrap()).await;
@@ -130,7 +129,7 @@ async fn crawl(pages: &[Page], config: Config) -> Vec<Duration> {
         let answers = pages[tried.page];
         let said = Told {
             attempt: tried.attempt,
-            refused: tried.refused,
+            free: tried.free,
             ..answers.told(&grant)
         };
         let heard: ToldAnswer = coordinator.tell(&worker, &said);
@@ -140,8 +139,8 @@ async fn crawl(pages: &[Page], config: Config) -> Vec<Duration> {
         } else {
             probing |= !heard.url_fault && heard.hold_ms > 0;
         }
-        if let Next::Retry { after_ms } = heard.next {
-            tried.refused += u16::from(after_ms == 0);
+        if let Next::Retry { after_ms, free } = heard.next {
+            tried.free += u16::from(free);
             let at = Instant::now() + Duration::from_millis(after_ms);
             again.push(Reverse((at, tried.page)));
             waits.insert(tried.page, tried);

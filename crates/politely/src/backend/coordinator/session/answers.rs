@@ -198,7 +198,10 @@ impl Session {
             return;
         };
         let judged = match answer.next {
-            wire::Next::Retry { after_ms } => Judged::Retry(Duration::from_millis(after_ms)),
+            wire::Next::Retry { after_ms, free } => Judged::Retry {
+                after: Duration::from_millis(after_ms),
+                is_charged: !free,
+            },
             wire::Next::GiveUp { reason } => Judged::GiveUp(reason),
             wire::Next::Done => return,
         };
