@@ -102,7 +102,7 @@ impl Retries {
             Verdict::Host
         } else {
             let url_fault = directions.url_fault;
-            policy.judge(outage, attempt, report, url_fault, Company::Tried, now)
+            policy.judge(outage, attempt, report, url_fault, Company::Unknown, now)
         };
         let accounts = &mut [
             Account {

@@ -76,6 +76,8 @@ pub enum Company {
     Tried,
     /// Other URLs, and at least one was not tried yet.
     Untried,
+    /// The caller does not know. Its page counts as alone until another one fails too.
+    Unknown,
 }
 
 /// A request that was not served.
@@ -272,9 +274,9 @@ impl Outage {
         }
         let at_once = match failed.company {
             _ if is_proven => Some(true),
-            Company::Alone => Some(!host_serves || page.own > 0),
+            Company::Unknown | Company::Tried if trouble.evidence == Evidence::Several => None,
+            Company::Alone | Company::Unknown => Some(!host_serves || page.own > 0),
             Company::Untried => None,
-            Company::Tried if trouble.evidence == Evidence::Several => None,
             Company::Tried => Some(false),
         };
         if let Some(at_once) = at_once {

@@ -197,6 +197,10 @@ impl fmt::Display for Reason {
 
 /// The effects of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they answer questions that do not depend on one another"
+)]
 pub struct Directions {
     /// When the key's hold ends. Nothing leaves before then; a time in the past means no hold.
     pub hold_until: Timestamp,

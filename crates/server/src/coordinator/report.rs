@@ -94,19 +94,15 @@ impl Coordinator {
             Some(Entry::Out(_)) if !is_signed => {
                 return Err(error("permit", "another client holds it"));
             }
-            // The permit may come from an earlier run without a state folder, so its report counts
-            // as late.
-            None | Some(Entry::Answered(_)) if !is_signed => {
-                drop(shard);
-                return self.unknown(worker, told, now);
-            }
-            None => {
-                drop(shard);
-                return self.unknown(worker, told, now);
-            }
-            Some(Entry::Answered(answered)) => {
+            Some(Entry::Answered(answered)) if is_signed => {
                 worker.late();
                 return Ok(answered.clone().answer(told, now, true));
+            }
+            // The permit may come from an earlier run without a state folder, so its report counts
+            // as late.
+            None | Some(Entry::Answered(_)) => {
+                drop(shard);
+                return self.unknown(worker, told, now);
             }
             Some(Entry::Out(out)) => out,
         };
@@ -144,10 +140,7 @@ impl Coordinator {
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
         let mut attempt = attempt(told)?;
-        report.failed_before = self
-            .0
-            .retries
-            .failed_before(&out.key, &mut attempt.failures);
+        report.failed_before = (self.0.retries).failed_before(&out.key, &mut attempt.failures);
         let Some(permit) = out.permit.take() else {
             drop(shard);
             return self.unknown(worker, told, now);
