@@ -324,8 +324,8 @@ def test_a_refused_request_is_told_from_a_failed_one():
     )
     (refused,) = case.run(case.talk.report([(case.permit(), Outcome(status=429))]))
     (failed,) = case.run(case.talk.report([(case.permit(), Outcome(error="reset"))]))
-    assert refused.retry and refused.refused
-    assert failed.retry and not failed.refused and failed.after == 0.8
+    assert refused.retry and refused.free
+    assert failed.retry and not failed.free and failed.after == 0.8
 
 
 @pytest.mark.parametrize(

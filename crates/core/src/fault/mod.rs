@@ -1,4 +1,4 @@
-//! Whose fault was it? A failure counts against one of four levels, and against none above it.
+//! Blame for a failure: it counts against one of four levels, and against none above it.
 //!
 //! | level | what fails | who finds it out | what happens |
 //! | --- | --- | --- | --- |

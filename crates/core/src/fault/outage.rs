@@ -4,8 +4,8 @@
 //! A failed request is evidence against its own URL once another URL of the host was served after
 //! it. Until then the host itself may be down. Failures of one URL between two served requests
 //! count once. An outage is bounded by time: a host that served nothing for
-//! [`crate::retry::Policy::give_up_after`] is given up. A host that never answered is given up sooner, with all
-//! of its URLs: nothing says that it exists.
+//! [`crate::retry::Policy::give_up_after`] is given up. A host that never answered is given up
+//! sooner, with all of its URLs: nothing says that it exists.
 
 use std::fmt;
 use std::time::Duration;

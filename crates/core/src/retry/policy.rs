@@ -4,9 +4,9 @@
 //! refused request goes back to its key's queue ([`Refusals::Requeue`]). It costs no budget: it
 //! waits for hold and pace like a first attempt, so it cannot multiply the load. It does not count
 //! as an attempt. Only a cap of its own ends it, so that a page that is always refused does not use
-//! the limit for ever. Failures of the page count: five attempts, spaced by backoff. Failures of its
-//! host do not ([`crate::fault`]); an outage is bounded by [`Policy::give_up_after`]. If a retry
-//! budget is empty, the default policy waits for it and does not lose the page.
+//! the limit for ever. Failures of the page count: five attempts, spaced by backoff. Failures of
+//! its host do not ([`crate::fault`]); an outage is bounded by [`Policy::give_up_after`]. If a
+//! retry budget is empty, the default policy waits for it and does not lose the page.
 //!
 //! The server's Retry-After comes first: it replaces the policy's own delay and is never shortened.
 //! If it is longer than the user allows, the request is parked. `Retry-After: 0` says nothing

@@ -292,6 +292,55 @@ async fn a_refused_page_waits_alone() {
     refused.abort();
 }
 
+/// A server that restarts answers 502 for two minutes, and one page answers 502 for ever.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of the runtime is virtual"
+)]
+#[tokio::test(start_paused = true)]
+async fn an_outage_costs_no_page_and_a_bad_page_ends() {
+    let began = tokio::time::Instant::now();
+    let inner = tower::service_fn(move |request: Request<Empty<Bytes>>| async move {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let mut response = http::Response::new(Empty::<Bytes>::new());
+        let is_away = (1..120).contains(&began.elapsed().as_secs());
+        if is_away || request.uri().path() == "/bad" {
+            *response.status_mut() = http::StatusCode::BAD_GATEWAY;
+        }
+        Ok::<_, std::convert::Infallible>(response)
+    });
+    let limiter = Limiter::builder()
+        .clock(politely::Clock::tokio())
+        .config(politely::Config::fixed(10.0, 1.0))
+        .build()
+        .unwrap();
+    let service = PoliteLayer::new(limiter.clone()).layer(inner);
+    let call = |path: String| {
+        let url = format!("http://a.example{path}");
+        let request = Request::get(url).body(Empty::new()).unwrap();
+        tokio::spawn(service.clone().oneshot(request))
+    };
+    let pages: Vec<_> = (0..50).map(|page| call(format!("/{page}"))).collect();
+    let bad = call("/bad".to_owned());
+    for page in pages {
+        assert_eq!(page.await.unwrap().unwrap().status(), 200);
+    }
+    // Others go on, so the bad page is at fault.
+    for page in 0..600 {
+        assert_eq!(
+            call(format!("/later/{page}"))
+                .await
+                .unwrap()
+                .unwrap()
+                .status(),
+            200
+        );
+    }
+    assert_eq!(bad.await.unwrap().unwrap().status(), 502);
+    let granted = limiter.stats().granted;
+    assert!(granted < 650 + 200, "{granted} requests");
+}
+
 /// RFC 9110, section 10.2.3: the wait that a redirect names is for its target alone.
 #[expect(
     clippy::disallowed_methods,

@@ -1,7 +1,7 @@
 //! The proxies of a run, and which of them a request takes.
 //!
-//! A proxy that fails is set aside for all hosts (`politely::core::fault::way`), and the request takes
-//! another one at once: no request has reached the host, so neither host nor page pays for it.
+//! A proxy that fails is set aside for all hosts (`politely::core::fault::way`), and the request
+//! takes another one at once: no request has reached the host, so neither host nor page pays.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

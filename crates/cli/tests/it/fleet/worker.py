@@ -37,7 +37,7 @@ class Jobs:
         for url in ORDERS["urls"]:
             if url not in got:
                 self.left += 1
-                job = {"wish": Wish(url=url), "attempt": 1, "refused": 0, "not_before": 0.0}
+                job = {"wish": Wish(url=url), "attempt": 1, "free": 0, "not_before": 0.0}
                 self.hosts.setdefault(url.split("/")[2], []).append(job)
 
     def take(self) -> list[dict]:
@@ -77,7 +77,7 @@ def use(pages: httpx.Client, permit, job: dict, jobs: Jobs) -> None:
         note("stale", url, name)
         job["wish"] = job["wish"].again()
         return jobs.give_back([job])
-    counted = {"attempt": job["attempt"], "refused": job["refused"]}
+    counted = {"attempt": job["attempt"], "free": job["free"]}
     response = None
     try:
         response = pages.get(url, timeout=permit.lease_left)
@@ -98,7 +98,7 @@ def use(pages: httpx.Client, permit, job: dict, jobs: Jobs) -> None:
         return
     job["wish"] = job["wish"].again()
     job["attempt"] += 1
-    job["refused"] += heard.refused
+    job["free"] += heard.free
     job["not_before"] = time.monotonic() + heard.after
     jobs.give_back([job])
 

@@ -197,6 +197,56 @@ async fn any_mix_of_bad_pages_leaves_the_good_ones_their_pace() {
     }
 }
 
+/// All pages fail for two minutes. Then they are served, with the attempts that they had.
+#[tokio::test(start_paused = true)]
+async fn an_outage_costs_no_page_its_attempts() {
+    let coordinator = coordinator(Config::crawler());
+    let worker = coordinator.worker("a");
+    let mut pages: Vec<(u16, u16, Instant)> = vec![(0, 0, Instant::now()); 20];
+    let began = Instant::now();
+    let mut left = pages.len();
+    while left > 0 {
+        let Some(number) = (0..pages.len()).min_by_key(|&number| pages[number].2) else {
+            unreachable!("there are pages")
+        };
+        let (attempt, free, due) = &mut pages[number];
+        sleep_until(*due).await;
+        let grant = coordinator
+            .one(&worker, page(number), PATIENCE)
+            .await
+            .granted();
+        sleep(ROUND_TRIP).await;
+        *attempt += 1;
+        let is_away = (1..120).contains(&began.elapsed().as_secs());
+        let answer = if is_away {
+            Page::Fails(ErrorKind::Reset)
+        } else {
+            Page::Good
+        };
+        let said = Told {
+            attempt: *attempt,
+            free: *free,
+            ..answer.told(&grant)
+        };
+        match coordinator.tell(&worker, &said).next {
+            Next::Retry {
+                after_ms,
+                free: is_free,
+            } => {
+                *free += u16::from(is_free);
+                *due = Instant::now() + Duration::from_millis(after_ms);
+            }
+            Next::Done if !is_away => {
+                left -= 1;
+                *due += Duration::from_hours(1);
+            }
+            other => panic!("page {number}, attempt {attempt}: {other:?}"),
+        }
+        // At most one attempt counted before the second page failed.
+        assert!(*attempt - *free <= 2, "page {number}: {attempt}, {free}");
+    }
+}
+
 /// The item's URL stands for several departures, which may go to several pages.
 #[tokio::test(start_paused = true)]
 async fn a_permit_for_several_departures_names_no_page() {
