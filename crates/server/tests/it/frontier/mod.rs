@@ -84,7 +84,7 @@ fn visited(unit: &Value, slot: usize, status: u16) -> Value {
         "url": page["url"],
         "report": {
             "permit": unit["grant"]["permit"], "slot": slot, "status": status, "latency_ms": 1.0,
-            "attempt": page["attempt"], "refused": page["refused"].as_u64().unwrap_or(0),
+            "attempt": page["attempt"], "free": page["free"].as_u64().unwrap_or(0),
         },
     })
 }
