@@ -123,6 +123,9 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) -> Directions {
+        if report.failed_before {
+            return self.hear_page(now, lease, report, config, rng, false);
+        }
         self.expire(now);
         self.settle(now, lease, &report.used, config);
         self.end_estimate(lease);
@@ -143,10 +146,33 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) -> Directions {
+        if report.failed_before {
+            return self.hear_page(now, lease, report, config, rng, true);
+        }
         self.expire(now);
         self.settle(now, lease, &report.used, config);
         let lease = self.leases.on_head(lease);
         self.teach(now, lease, report, config, rng)
+    }
+
+    /// Handles the outcome of a page that failed before while others were served.
+    #[cold]
+    #[inline(never)]
+    fn hear_page(
+        &mut self,
+        now: Timestamp,
+        lease: LeaseId,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+        is_head: bool,
+    ) -> Directions {
+        let report = report.of_page();
+        if is_head {
+            self.on_head(now, lease, &report, config, rng)
+        } else {
+            self.report(now, lease, &report, config, rng)
+        }
     }
 
     #[inline]
@@ -158,8 +184,6 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) -> Directions {
-        let of_page = report.of_page();
-        let report = of_page.as_ref().unwrap_or(report);
         let old = self.bounds(now, config);
         self.pace.settle(now, &old.rate);
         let bad = matches!(
@@ -221,7 +245,7 @@ impl Host {
             event: fresh,
             late: lease.is_none(),
             url_fault: fault.is_the_urls(),
-            has_served: self.latency.p50().is_some(),
+            has_served: !self.latency.is_empty(),
             doubt,
             quarantines: self.quarantines(),
         }

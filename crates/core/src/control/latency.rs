@@ -65,6 +65,11 @@ impl Latency {
         join::least(self, other, |latency| Reverse(latency.p50()));
     }
 
+    /// Returns whether there is no sample.
+    pub const fn is_empty(&self) -> bool {
+        self.samples == 0
+    }
+
     /// Returns the median, if there is a sample.
     pub fn p50(&self) -> Option<Duration> {
         (self.samples > 0).then(|| micros(self.p50))

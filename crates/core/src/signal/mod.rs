@@ -191,15 +191,24 @@ impl Report {
         }
     }
 
-    /// Returns this report as one about its page alone, if the page failed before while its host
-    /// served others, and nothing but that failure came.
-    pub(crate) fn of_page(&self) -> Option<Self> {
-        let fails = matches!(self.signal, Signal::Overloaded | Signal::UrlError);
-        (fails && self.failed_before && self.retry_after.is_none()).then(|| Self {
-            signal: Signal::UrlError,
-            status: None,
-            failure: None,
+    /// Returns the report of a page that failed before while its host served others, without
+    /// [`Self::failed_before`]. A further failure is then the page's alone.
+    pub(crate) fn of_page(&self) -> Self {
+        let first = Self {
+            failed_before: false,
             ..self.clone()
-        })
+        };
+        if matches!(self.signal, Signal::Overloaded | Signal::UrlError)
+            && self.retry_after.is_none()
+        {
+            Self {
+                signal: Signal::UrlError,
+                status: None,
+                failure: None,
+                ..first
+            }
+        } else {
+            first
+        }
     }
 }
