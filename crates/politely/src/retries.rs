@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use politely_core::fault::{Company, Failures, Outage, Verdict};
+use politely_core::fault::{Company, Outage, Verdict};
 use politely_core::host::Directions;
 use politely_core::key::Key;
 use politely_core::retry::{Account, Attempt, Budget, BudgetRule, Next, Policy};
@@ -55,21 +55,6 @@ impl Retries {
                 rng,
             }),
         }
-    }
-
-    /// Returns whether a page of `key` with the failures `page` failed before while others were
-    /// served ([`Report::failed_before`]). Counts a failure that turned out to be the page's.
-    pub fn failed_before(&self, key: &Key, page: &mut Failures) -> bool {
-        if page.is_empty() {
-            return false;
-        }
-        let state = self.state.lock();
-        match state.keys.get(key) {
-            Some(known) => known.outage.settle(page),
-            // A key is forgotten once it has served a page.
-            None => Outage::resumed(state.forgotten, true).settle(page),
-        }
-        page.own > 0
     }
 
     /// Decides about a retry with [`Policy::judge`] and [`Policy::decide`], and charges the budget
@@ -218,10 +203,6 @@ mod tests {
         }
         let mut served = Attempt::first(Method::GET);
         decide(&retries, &mut served, &Report::of(Signal::Ok), at(100));
-        let key = Key::host("a.example").unwrap();
-        let own = b.failures.own;
-        assert!(retries.failed_before(&key, &mut b.failures));
-        assert_eq!(b.failures.own, own + 1);
         // Others are served between its failures.
         let mut tries = 0;
         loop {

@@ -139,8 +139,7 @@ impl Coordinator {
         let (mut report, of_rule) = self.classify(told, rule)?;
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
-        let mut attempt = attempt(told)?;
-        report.failed_before = (self.0.retries).failed_before(&out.key, &mut attempt.failures);
+        let attempt = attempt(told)?;
         let Some(permit) = out.permit.take() else {
             drop(shard);
             return self.unknown(worker, told, now);

@@ -233,10 +233,8 @@ impl Attempts {
             };
             let permit = self.limiter.acquire_ruled(&ruled, head).await;
             let mut permit = permit.map_err(NotSent::from)?;
-            let failed_before = (self.retries).failed_before(&keys[0], &mut attempt.failures);
             let of_page = |report| Report {
                 resource: Some(page),
-                failed_before,
                 ..report
             };
             exchange.ready().await.map_err(Ended::Failed)?;
