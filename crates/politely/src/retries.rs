@@ -1,8 +1,8 @@
 //! The retries of one client: the outages of its hosts, and the retry budgets, one per key and one
 //! for all keys.
 //!
-//! A missing key counts as well, with a full budget. So only keys with recent failures have an
-//! entry, and a client that meets a million hosts keeps a handful.
+//! A key without an entry is in no trouble and has a full budget. So a client that meets a million
+//! hosts keeps a handful of entries.
 
 use std::hash::BuildHasher;
 

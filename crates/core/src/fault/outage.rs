@@ -82,20 +82,20 @@ pub enum Company {
 
 /// A request that was not served.
 #[derive(Clone, Copy, Debug)]
-pub struct Failed {
+pub(crate) struct Failed {
     /// The requested URL.
-    pub resource: Resource,
+    pub(crate) resource: Resource,
     /// Whether the host refused the request for all its URLs, so the page itself is not at fault.
-    pub is_refusal: bool,
+    pub(crate) is_refusal: bool,
     /// Whether the answer says nothing against the host.
-    pub is_plain: bool,
+    pub(crate) is_plain: bool,
     /// Whether the host did not answer: an unknown name, no connection, a failed handshake, a
     /// time-out.
-    pub is_silence: bool,
+    pub(crate) is_silence: bool,
     /// The wait that the host asked for, or `None` if it named the URL alone.
-    pub asked_wait: Option<Duration>,
+    pub(crate) asked_wait: Option<Duration>,
     /// The other requests of its host.
-    pub company: Company,
+    pub(crate) company: Company,
 }
 
 /// The failures of one page.
@@ -164,12 +164,14 @@ pub enum GivenUp {
     NeverAnswered {
         /// The number of requests.
         tries: u32,
+        /// Whether [`crate::retry::Policy::give_up_after`] is over.
+        is_all: bool,
     },
     /// It answered, and then served nothing.
     ServedNothing {
         /// The time without a served request.
         length: Duration,
-        /// Whether that is all of [`crate::retry::Policy::give_up_after`].
+        /// Whether [`crate::retry::Policy::give_up_after`] is over.
         is_all: bool,
     },
 }
@@ -177,7 +179,7 @@ pub enum GivenUp {
 impl fmt::Display for GivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NeverAnswered { tries } => {
+            Self::NeverAnswered { tries, .. } => {
                 write!(f, "the host never answered, in {tries} tries")
             }
             Self::ServedNothing { length, .. } => {
@@ -224,11 +226,6 @@ impl Outage {
         }
     }
 
-    /// Returns whether the host ever served a request.
-    pub fn has_served(&self) -> bool {
-        self.has_served
-    }
-
     /// Returns whether the last known event of the host is a failure.
     pub fn in_trouble(&self) -> bool {
         self.trouble.is_some()
@@ -243,7 +240,7 @@ impl Outage {
     }
 
     /// Records that a request failed at `now`, of a page with the failures `page` so far.
-    pub fn failed(
+    pub(crate) fn failed(
         &mut self,
         now: Timestamp,
         page: &mut Failures,
@@ -393,14 +390,16 @@ impl Trouble {
     ) -> Option<GivenUp> {
         let deadline = self.deadline(give_up_after, is_silent);
         if self.given_up.is_none() && self.failures >= FAILURES_MIN && deadline <= now {
+            let is_all = deadline == self.since + give_up_after;
             self.given_up = Some(if is_silent {
                 GivenUp::NeverAnswered {
                     tries: self.failures,
+                    is_all,
                 }
             } else {
                 GivenUp::ServedNothing {
                     length: now.since(self.since),
-                    is_all: deadline == self.since + give_up_after,
+                    is_all,
                 }
             });
         }

@@ -227,7 +227,13 @@ fn a_host_that_never_answered_is_given_up_after_six_tries() {
     let Verdict::GivenUp(why) = verdict else {
         panic!("{verdict:?}");
     };
-    assert_eq!(why, GivenUp::NeverAnswered { tries: 6 });
+    assert_eq!(
+        why,
+        GivenUp::NeverAnswered {
+            tries: 6,
+            is_all: false
+        }
+    );
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AcquireRequest, Bounds, Host, Reason, Wait};
+use super::request::Bounds;
+use super::{AcquireRequest, Host, Reason, Wait};
 use crate::Timestamp;
 use crate::budget::Remainder;
 use crate::config::Config;

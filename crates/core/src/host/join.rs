@@ -23,8 +23,9 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::request::Bounds;
 use super::told::ToldBudget;
-use super::{Bounds, Host, OperatorNumbers, Rare};
+use super::{Host, OperatorNumbers, Rare};
 use crate::budget::DeclaredLimits;
 use crate::config::Config;
 use crate::gate::Rate;

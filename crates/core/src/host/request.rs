@@ -11,14 +11,19 @@
 //! fill the processor's window. Among a million keys it halves the time of a grant
 //! (docs/reference/benchmarks.md), so each comparison that depends on the state costs time.
 
-use super::{
-    AcquireRequest, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, WAKE_LATE_S,
-    Wait,
-};
+use super::{AcquireRequest, Decision, Grant, HORIZON, Host, Reason, Unused, Wait};
 use crate::Timestamp;
 use crate::config::{Config, Limits};
 use crate::control::{Law, Setpoint};
 use crate::gate::{FirstEnd, Lease, Rate, Refill, lesser};
+
+/// A key is not application-limited if each request starts within this many intervals of the one
+/// before it. Below half its rate the demand sets the pace, and the law learns nothing about the
+/// limit (as TCP does, RFC 7661).
+const PRESSED_INTERVALS: f64 = 2.0;
+/// How much later, in seconds, a request that waited for the pace may start and still count as
+/// demand. Timers of a millisecond wake it late, and a busy machine later still.
+const WAKE_LATE_S: f64 = 0.2;
 
 impl Host {
     /// Grants one departure now if no request is in flight and only the pace could delay it.

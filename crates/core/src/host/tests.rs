@@ -2,7 +2,9 @@ use std::mem::size_of;
 use std::time::Duration;
 
 use super::*;
+use crate::Rng;
 use crate::gate::Refill;
+use crate::signal::{Quota, Report, Signal, Unit};
 
 #[test]
 fn a_key_is_small() {

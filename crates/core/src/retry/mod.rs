@@ -8,10 +8,12 @@
 //! host does not count. [`Policy::judge`] tells whose fault it was, and [`Policy::decide`] what
 //! follows.
 
+mod attempt;
 mod backoff;
 mod budget;
 mod policy;
 
+pub use attempt::Attempt;
 pub use backoff::{Backoff, InvalidBackoff, Jitter};
 pub use budget::{Account, Budget, BudgetRule, InvalidBudget, withdraw};
-pub use policy::{Attempt, Bonus, GiveUpReason, Methods, Next, Policy, Refusals};
+pub use policy::{Bonus, GiveUpReason, Methods, Next, Policy, Refusals};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fault::Failures;
 use crate::retry::{Budget, BudgetRule};
 use crate::signal::Quotas;
 
@@ -341,6 +342,7 @@ fn failures_end_at_the_cap() {
         &get(0),
         &status(500),
     );
+    let _ = decide(&Policy::job_scraper(), &get(0), &status(500));
     let _ = decide(
         &Policy::crawler(),
         &Attempt {

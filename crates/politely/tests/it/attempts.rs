@@ -16,6 +16,15 @@ use tower::{Layer, Service, ServiceExt};
 
 use crate::support::{books, client, get, limiter, quick, service, unlimited};
 
+/// Returns a limiter with the clock of the runtime.
+fn in_virtual_time(rate: f64, burst: f64) -> Limiter {
+    Limiter::builder()
+        .clock(politely::Clock::tokio())
+        .config(politely::Config::fixed(rate, burst))
+        .build()
+        .unwrap()
+}
+
 fn quickly(limiter: &Limiter) -> Attempts {
     Attempts::new(limiter.clone()).policy(quick())
 }
@@ -263,11 +272,7 @@ async fn a_refused_page_waits_alone() {
         }
         Ok::<_, std::convert::Infallible>(response)
     });
-    let limiter = Limiter::builder()
-        .clock(politely::Clock::tokio())
-        .config(politely::Config::fixed(10.0, 1.0))
-        .build()
-        .unwrap();
+    let limiter = in_virtual_time(10.0, 1.0);
     let service = PoliteLayer::new(limiter).layer(inner);
     let call = |path: String| {
         let url = format!("http://a.example{path}");
@@ -309,11 +314,7 @@ async fn an_outage_costs_no_page_and_a_bad_page_ends() {
         }
         Ok::<_, std::convert::Infallible>(response)
     });
-    let limiter = Limiter::builder()
-        .clock(politely::Clock::tokio())
-        .config(politely::Config::fixed(10.0, 1.0))
-        .build()
-        .unwrap();
+    let limiter = in_virtual_time(10.0, 1.0);
     let service = PoliteLayer::new(limiter.clone()).layer(inner);
     let call = |path: String| {
         let url = format!("http://a.example{path}");
@@ -359,11 +360,7 @@ async fn a_redirects_retry_after_delays_its_target() {
         }
         Ok::<_, std::convert::Infallible>(response)
     });
-    let limiter = Limiter::builder()
-        .clock(politely::Clock::tokio())
-        .config(politely::Config::fixed(100.0, 10.0))
-        .build()
-        .unwrap();
+    let limiter = in_virtual_time(100.0, 10.0);
     let service = PoliteLayer::new(limiter).layer(inner);
     let call = async |path: &str| {
         let began = tokio::time::Instant::now();

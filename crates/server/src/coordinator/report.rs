@@ -387,6 +387,7 @@ fn attempt(told: &Told) -> Result<Attempt, wire::Error> {
         }
     };
     let (number, free) = (u32::from(told.attempt.max(1)), u32::from(told.free));
+    // A worker does not say which free attempts were refusals, so all of them count as such.
     Ok(Attempt {
         number,
         refusals: free,

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use url::Url;
 
 use super::doubt::Doubts;
 use super::pending::{Page, Pending};
+use super::returned::{Ready, Resting, Returned};
 use super::{KeySet, LaneId};
 use crate::fetch::robots::{Rules, Standing};
 
@@ -109,58 +110,6 @@ pub(crate) struct Tally {
     pub(crate) refused: u64,
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
-}
-
-/// Pages that came back. Few lanes have any, so an empty value takes only a pointer.
-#[derive(Default)]
-pub(super) struct Returned(Option<Box<Queues>>);
-
-#[derive(Default)]
-struct Queues {
-    /// Pages redirected here that were not tried yet.
-    redirected: VecDeque<Box<Pending>>,
-    /// Pages that were refused or failed, in the order in which they are tried again.
-    ready: BinaryHeap<Reverse<Ready>>,
-    /// Pages that wait for a time of their own.
-    resting: BinaryHeap<Reverse<Resting>>,
-}
-
-/// A page's place in its lane's queue.
-struct Ready {
-    /// URLs added to the lane before the page came back. These go first.
-    behind: u64,
-    sequence: u64,
-    pending: Box<Pending>,
-}
-
-struct Resting {
-    not_before: Timestamp,
-    page: Ready,
-}
-
-impl Returned {
-    pub(super) fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |queues| {
-            queues.redirected.len() + queues.ready.len() + queues.resting.len()
-        })
-    }
-
-    fn queues(&mut self) -> &mut Queues {
-        self.0.get_or_insert_default()
-    }
-}
-
-impl Queues {
-    /// Moves the pages that blame the host forward, behind the first `early` URLs.
-    fn hasten(&mut self, early: u64) {
-        let mut pages = std::mem::take(&mut self.ready).into_vec();
-        for Reverse(page) in &mut pages {
-            if page.pending.blames_host {
-                page.behind = page.behind.min(early);
-            }
-        }
-        self.ready = pages.into();
-    }
 }
 
 /// The next page of a lane.
@@ -304,11 +253,11 @@ impl Lane {
 
     /// Returns why the host is given up, in words for a user.
     pub(crate) fn why_given_up(&self, why: GivenUp) -> String {
-        let (option, last) = match why {
-            GivenUp::ServedNothing { is_all: true, .. } => (" (--give-up-after)", "answer"),
-            GivenUp::ServedNothing { .. } => ("", "answer"),
-            GivenUp::NeverAnswered { .. } => ("", "failure"),
+        let (is_all, last) = match why {
+            GivenUp::ServedNothing { is_all, .. } => (is_all, "answer"),
+            GivenUp::NeverAnswered { is_all, .. } => (is_all, "failure"),
         };
+        let option = if is_all { " (--give-up-after)" } else { "" };
         format!("{why}{option}; the last {last}: {}", self.last_failure)
     }
 
@@ -506,28 +455,3 @@ impl Lane {
             || (self.returned.0.as_ref()).is_some_and(|queues| !queues.redirected.is_empty())
     }
 }
-
-/// Orders a type by the value of an expression.
-macro_rules! ordered_by {
-    ($name:ident, $this:ident => $by:expr) => {
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.cmp(other).is_eq()
-            }
-        }
-        impl Eq for $name {}
-        impl PartialOrd for $name {
-            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-                Some(self.cmp(other))
-            }
-        }
-        impl Ord for $name {
-            fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-                let by = |$this: &Self| $by;
-                by(self).cmp(&by(other))
-            }
-        }
-    };
-}
-ordered_by!(Ready, page => (page.behind, page.sequence));
-ordered_by!(Resting, resting => (resting.not_before, resting.page.sequence));

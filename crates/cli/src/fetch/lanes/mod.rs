@@ -14,6 +14,7 @@ pub(super) mod doubt;
 mod gates;
 pub(super) mod lane;
 pub(super) mod pending;
+mod returned;
 mod supply;
 mod turn;
 
@@ -278,7 +279,8 @@ impl Lanes {
         }
     }
 
-    /// Returns what the failure of a request of lane `id`, `words`, means for `pending`.
+    /// Records that a request of lane `id` failed, told in `words`. Returns what that means for
+    /// `pending`.
     pub(crate) fn failed(
         &mut self,
         id: LaneId,

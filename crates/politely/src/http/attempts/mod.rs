@@ -58,12 +58,12 @@
 //! drop the responses first.
 
 mod body;
+mod exchange;
 mod failure;
 mod origins;
 mod partial;
 mod targets;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ use politely_core::gate::HoldReason;
 use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
 use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
-use politely_core::signal::{Classifier, Failure, Outcome, Report, Resource, Signal};
+use politely_core::signal::{Classifier, Outcome, Report, Resource, Signal};
 use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
@@ -93,6 +93,7 @@ use crate::sync::sleep;
 
 pub use body::PacedBody;
 use body::Peeked;
+pub(crate) use exchange::{Ended, Exchange};
 pub use failure::{Unprocessed, failure_of, unprocessed};
 pub use origins::Origins;
 pub use partial::PartialContent;
@@ -215,6 +216,7 @@ impl Attempts {
     ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
         let url = X::url(&request).map_err(NotSent::from)?.into_owned();
         let page = Resource::of(url.as_str());
+        let resource = Some(page);
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
         let ruled = self.limiter.ruled(Some(&url), X::method(&request), keys);
         let keys = &ruled.keys;
@@ -233,10 +235,6 @@ impl Attempts {
             };
             let permit = self.limiter.acquire_ruled(&ruled, head).await;
             let mut permit = permit.map_err(NotSent::from)?;
-            let of_page = |report| Report {
-                resource: Some(page),
-                ..report
-            };
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
             let span = tracing::debug_span!(
@@ -258,7 +256,7 @@ impl Attempts {
             let latency = self.limiter.now().since(sent);
             let (report, directions, came) = match result {
                 Ok(response) => {
-                    let reading = self.read_head(response, permit, latency, &ruled, of_page);
+                    let reading = self.read_head(response, permit, latency, &ruled, resource);
                     let (report, directions, response) = reading.instrument(span.clone()).await;
                     self.delay_target(&report, response.headers(), &url);
                     let part = PartialContent::of(response.status(), response.headers());
@@ -274,7 +272,7 @@ impl Attempts {
                     };
                     let outcome = Outcome::Failed(failure);
                     let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
-                    let report = of_page(report);
+                    let report = Report { resource, ..report };
                     let directions = span.in_scope(|| permit.report(&report));
                     (report, directions, Err(Ended::Failed(error)))
                 }
@@ -393,7 +391,7 @@ impl Attempts {
         permit: Permit,
         latency: Duration,
         ruled: &Ruled,
-        of_page: impl Fn(Report) -> Report,
+        resource: Option<Resource>,
     ) -> (Report, Directions, Response<PacedBody<B>>) {
         let key = &ruled.keys[0];
         let (head, body) = response.into_parts();
@@ -407,7 +405,8 @@ impl Attempts {
             headers: &head.headers,
             body_start: body.start(),
         };
-        let mut report = of_page(self.classifier.classify(&outcome, wall_clock(), latency, 0));
+        let mut report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+        report.resource = resource;
         let held = ruled.judge(&outcome, &mut report);
         let (directions, slot): (_, Slot) = permit.report_head(&report);
         if let Some(length) = held {
@@ -479,45 +478,6 @@ impl fmt::Debug for Attempts {
             .field("policy", &self.policy)
             .field("and_keys", &self.and_keys)
             .finish_non_exhaustive()
-    }
-}
-
-/// The parts of sending that differ between the client integrations.
-pub(crate) trait Exchange {
-    type Request;
-    type Body: Body;
-    type Error;
-
-    fn method(request: &Self::Request) -> &Method;
-    fn url(request: &Self::Request) -> Result<Cow<'_, Url>, KeyError>;
-    fn headers(request: &Self::Request) -> &HeaderMap;
-    /// Returns a copy of the request, if its body can be copied.
-    fn copy(request: &Self::Request) -> Option<Self::Request>;
-    /// Returns the failure behind the error. `None` means that the error says nothing about the
-    /// host, and the request is not sent again.
-    fn failure(error: &Self::Error) -> Option<Failure>;
-    /// Returns the reason to repeat the request at once, from an error before the head of a
-    /// response.
-    fn unprocessed(error: &Self::Error) -> Option<Unprocessed>;
-    fn ready(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send;
-    fn send(
-        &mut self,
-        request: Self::Request,
-    ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send;
-}
-
-/// The end of the attempts without a response.
-#[derive(Debug)]
-pub(crate) enum Ended<E> {
-    NotSent(NotSent),
-    Failed(E),
-    /// The response is a part of a page, and no part was requested.
-    Partial(PartialContent),
-}
-
-impl<E> From<NotSent> for Ended<E> {
-    fn from(not_sent: NotSent) -> Self {
-        Self::NotSent(not_sent)
     }
 }
 
