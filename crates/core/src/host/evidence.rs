@@ -349,12 +349,12 @@ impl Evidence {
                 if failed.standing == Standing::Suspect
                     && is_again
                     && kind == Kind::Refusal
-                    && self.record < 0
+                    && (self.record < 0 || self.refusals.are_rising())
                 {
-                    // URLs that this host refused were served later, so a limit is more likely than
-                    // a fault of the URL.
+                    // URLs that this host refused were served later, or it now refuses new URLs
+                    // too, so a limit is more likely than a fault of the URL.
                     failed.since = next.0;
-                    self.record += 1;
+                    self.record += i8::from(self.record < 0);
                     self.failed.sort_unstable();
                     return Fault::Host;
                 }

@@ -80,3 +80,15 @@ fn joins_commute_and_repeat() {
     assert_eq!(both, join(both.clone(), &a));
     assert_eq!(join(a.clone(), &a), a);
 }
+
+/// A limit of which one request in two is served, at a host that refused none before.
+#[test]
+fn while_new_urls_are_refused_a_second_refusal_proves_no_fault() {
+    let mut evidence = seasoned();
+    for url in [1, 2] {
+        assert_eq!(fails(&mut evidence, url, Kind::Refusal, 10), Fault::Host);
+    }
+    evidence.served(Some(3), LeaseId(12), false);
+    assert_eq!(fails(&mut evidence, 1, Kind::Refusal, 13), Fault::Host);
+    assert!(!evidence.is_proven(1));
+}

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// share, the mean distance of two such findings is at least `e^14` requests, a million (Lorden
 /// 1971).
 const THRESHOLD: f32 = 14.0;
+/// The sum from which refusals may have become more frequent: a second new URL is refused soon after
+/// the first one, at a host that refuses few.
+const RISING: f32 = 4.0;
 /// The least share of refused URLs that a limit is assumed to cause.
 const REFUSED_SHARE: f32 = 0.5;
 
@@ -44,6 +47,12 @@ impl RefusalCusum {
             *self = Self::default();
         }
         is_found
+    }
+
+    /// Returns whether refusals may have become more frequent. The second refusal of a URL is then
+    /// no proof that the URL is at fault.
+    pub(super) fn are_rising(&self) -> bool {
+        self.sum >= RISING
     }
 
     /// Notes a URL at fault that will not be remembered elsewhere.
