@@ -205,13 +205,9 @@ impl RuleBook {
         &self.rules
     }
 
-    /// Returns the line and the text of the first pattern that has a path.
-    pub fn with_path(&self) -> Option<(usize, &str)> {
-        let rules = self.paths.values().flatten().map(|(_, rule)| *rule);
-        let rule = self.rules.get(rules.min()?)?;
-        let is_path = |text: &&String| matches!(Pattern::read(text), Ok(Pattern::Path(..)));
-        let pattern = rule.patterns.iter().find(is_path)?;
-        Some((rule.line, pattern))
+    /// Returns whether a rule depends on the path of a request.
+    pub fn has_paths(&self) -> bool {
+        !self.paths.is_empty()
     }
 
     /// Returns the origin of the policy, if it is a preset.
@@ -284,6 +280,16 @@ impl RuleBook {
         };
         let found = by_path().or_else(|| self.of_host(host));
         self.ruling(found.or_else(|| self.by_key(key)))
+    }
+
+    /// Returns the rules that win for some request to the host of `url`.
+    pub fn of_host_of(&self, url: &Url) -> impl Iterator<Item = Ruling<'_>> {
+        let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+        let of_paths = self.paths.get(host).into_iter().flatten();
+        let of_paths = of_paths.map(|(_, rule)| *rule);
+        of_paths
+            .chain(self.of_host(host))
+            .filter_map(|rule| self.ruling(Some(rule)))
     }
 
     /// Returns the rule that wins for a request that names only its key.

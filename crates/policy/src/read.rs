@@ -21,23 +21,6 @@ pub struct PolicyError {
 }
 
 impl PolicyError {
-    /// Returns the error of a rule with shares where there is no coordinator.
-    pub fn shares_need_a_coordinator(line: usize) -> Self {
-        let why = "`share` divides a key between workers; remove it, or use `politely serve`";
-        Self {
-            line,
-            why: why.to_owned(),
-        }
-    }
-
-    /// Returns the error of a rule whose keys need a label that this process does not have.
-    pub fn label_is_missing(line: usize, label: &str) -> Self {
-        let why = format!(
-            "`{{{label}}}` needs a label; fill it with `RuleBook::with_labels`, or use a coordinator"
-        );
-        Self { line, why }
-    }
-
     /// Returns the number of the wrong line, from 1.
     pub const fn line(&self) -> usize {
         self.line

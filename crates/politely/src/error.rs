@@ -12,29 +12,50 @@ use crate::backend::local::registry::Full;
 
 /// The keys that limit one request. The outcome is reported to the first of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Keys<'a>(pub(crate) &'a [Key]);
+pub struct Keys<'a> {
+    pub(crate) keys: &'a [Key],
+    /// Whether the policy has been applied to them.
+    pub(crate) are_planned: bool,
+}
+
+impl<'a> Keys<'a> {
+    const fn of(keys: &'a [Key]) -> Self {
+        Self {
+            keys,
+            are_planned: false,
+        }
+    }
+
+    /// Returns the keys of a [plan](crate::Limiter::plan). The policy is not applied to them again.
+    pub const fn planned(keys: &'a [Key]) -> Self {
+        Self {
+            keys,
+            are_planned: true,
+        }
+    }
+}
 
 impl<'a> From<&'a Key> for Keys<'a> {
     fn from(key: &'a Key) -> Self {
-        Self(std::slice::from_ref(key))
+        Self::of(std::slice::from_ref(key))
     }
 }
 
 impl<'a> From<&'a [Key]> for Keys<'a> {
     fn from(keys: &'a [Key]) -> Self {
-        Self(keys)
+        Self::of(keys)
     }
 }
 
 impl<'a, const N: usize> From<&'a [Key; N]> for Keys<'a> {
     fn from(keys: &'a [Key; N]) -> Self {
-        Self(keys)
+        Self::of(keys)
     }
 }
 
 impl<'a> From<&'a Vec<Key>> for Keys<'a> {
     fn from(keys: &'a Vec<Key>) -> Self {
-        Self(keys)
+        Self::of(keys)
     }
 }
 
@@ -77,9 +98,34 @@ pub enum RefusalReason {
     /// The limiter is closed.
     #[error("closed")]
     Closed,
+    /// The rule of the key needs a label that the request does not have.
+    #[error("its rule needs a label; acquire with `Limiter::plan`")]
+    NoLabel,
+}
+
+/// A request lacks a label that its rule needs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the rule of line {line} of the policy counts under {name}; send the label \"{label}\"")]
+pub struct MissingLabel {
+    /// The line on which the rule begins.
+    pub line: usize,
+    /// The name of the key, with its places.
+    pub name: String,
+    /// The label.
+    pub label: String,
 }
 
 impl Refusal {
+    /// Returns the refusal of a request that lacks a label.
+    pub(crate) fn no_label(keys: &[Key]) -> Self {
+        Self {
+            key: keys[0].clone(),
+            reason: RefusalReason::NoLabel,
+            at: Timestamp::NEVER,
+            index: 0,
+        }
+    }
+
     /// Returns the refusal of a `key` that the backend has not answered for yet.
     pub fn asked(key: &Key, at: Timestamp) -> Self {
         Self {
@@ -98,6 +144,13 @@ impl Refusal {
             at,
             index: 0,
         }
+    }
+
+    /// Returns this refusal for a request of `keys`.
+    pub(crate) fn among(mut self, keys: &[Key]) -> Self {
+        let at = keys.iter().position(|key| *key == self.key);
+        self.index = at.unwrap_or_default();
+        self
     }
 
     /// Returns the index of the refusing key among the requested keys.
@@ -132,6 +185,9 @@ pub enum AcquireError {
     /// The coordinator refuses the call: the token is wrong, or the URL is not a coordinator's.
     #[error("the coordinator refuses: {0}")]
     Coordinator(String),
+    /// The rule of the request needs a label that it does not have.
+    #[error(transparent)]
+    Label(#[from] MissingLabel),
 }
 
 /// An operation that this limiter's backend does not support.
@@ -177,7 +233,7 @@ pub(crate) fn alone(ask: AcquireRequest) -> AcquireRequest {
 /// outcome.
 pub(crate) fn of_key(ask: &AcquireRequest, index: usize) -> AcquireRequest {
     AcquireRequest {
-        is_limit_only: index > 0,
+        is_limit_only: ask.is_limit_only || index > 0,
         ..ask.clone()
     }
 }

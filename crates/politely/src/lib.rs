@@ -89,6 +89,7 @@ mod clock;
 mod departure;
 mod error;
 mod http;
+mod labels;
 mod limiter;
 mod lock_guard;
 mod locks;
@@ -118,8 +119,11 @@ pub use self::http::middleware;
 #[cfg(feature = "url")]
 pub use self::http::redirect;
 pub use clock::{Clock, wall_clock};
-pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
+pub use error::{AcquireError, Keys, MissingLabel, Refusal, RefusalReason, SetError, Unsupported};
+pub use labels::Labels;
 pub use limiter::{Builder, Limiter};
+#[cfg(feature = "policy")]
+pub use limiter::{Plan, RequestView, Share};
 pub use lock_guard::LockGuard;
 pub use locks::{Claimed, LockError, LockRequest, LockView};
 pub use permit::{Permit, Slot};

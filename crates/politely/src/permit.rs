@@ -11,7 +11,7 @@ use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
 
-use crate::backend::local::part::{Part, renew, teach};
+use crate::backend::local::part::{Part, release, renew, teach};
 use crate::backend::operations::Later;
 pub(crate) use crate::departure::Departure;
 use crate::sync::sleep;
@@ -45,6 +45,8 @@ enum Leases {
     Parts(Vec<Part>),
     /// The guard of a permit from a coordinator or an engine.
     Shared(Box<dyn PermitGuard>),
+    /// The guard, and the parts of keys that this process limits alone.
+    Both(Box<(Box<dyn PermitGuard>, Vec<Part>)>),
 }
 
 impl Leases {
@@ -53,6 +55,7 @@ impl Leases {
             Self::One(part) => std::slice::from_ref(part),
             Self::Parts(parts) => parts,
             Self::Shared(_) => &[],
+            Self::Both(both) => &both.1,
         }
     }
 
@@ -61,6 +64,7 @@ impl Leases {
             Self::One(part) => vec![part],
             Self::Parts(parts) => parts,
             Self::Shared(_) => Vec::new(),
+            Self::Both(both) => both.1,
         }
     }
 
@@ -72,14 +76,16 @@ impl Leases {
     fn shared(&self) -> Option<&dyn PermitGuard> {
         match self {
             Self::Shared(guard) => Some(&**guard),
-            _ => None,
+            Self::Both(both) => Some(&*both.0),
+            Self::One(_) | Self::Parts(_) => None,
         }
     }
 
     fn shared_mut(&mut self) -> Option<&mut Box<dyn PermitGuard>> {
         match self {
             Self::Shared(guard) => Some(guard),
-            _ => None,
+            Self::Both(both) => Some(&mut both.0),
+            Self::One(_) | Self::Parts(_) => None,
         }
     }
 
@@ -98,8 +104,10 @@ impl Leases {
 
     /// Gives nothing back: the leases expire by themselves.
     fn abandon(self) {
-        if let Self::Shared(guard) = self {
-            guard.abandon();
+        match self {
+            Self::Shared(guard) => guard.abandon(),
+            Self::Both(both) => both.0.abandon(),
+            Self::One(_) | Self::Parts(_) => {}
         }
     }
 
@@ -108,7 +116,8 @@ impl Leases {
     fn renew(&self) -> Option<Duration> {
         match self {
             Self::Shared(guard) => guard.renew(),
-            _ => renew(self.parts()),
+            Self::Both(both) => Some(both.0.renew()?.min(renew(&both.1)?)),
+            Self::One(_) | Self::Parts(_) => renew(self.parts()),
         }
     }
 }
@@ -211,6 +220,16 @@ impl Permit {
         }
     }
 
+    /// Adds the permit of keys that this process limits alone to one of shared keys.
+    pub(crate) fn with_own(mut self, mut own: Self) -> Self {
+        let parts = own.leases.take().into_parts();
+        self.leases = match self.leases.take() {
+            Leases::Shared(guard) => Leases::Both(Box::new((guard, parts))),
+            other => other,
+        };
+        self
+    }
+
     /// Returns when the request may leave: now, unless a reservation ahead was requested.
     pub const fn start(&self) -> Timestamp {
         self.departure.start
@@ -245,15 +264,10 @@ impl Permit {
 
     /// Returns the time after the start at which the slot returns by itself.
     pub fn lease(&self) -> Duration {
-        if let Some(guard) = self.leases.shared() {
-            return guard.lease();
-        }
         let lease = |part: &Part| part.with(|entry| entry.config.lease);
-        self.parts()
-            .iter()
-            .filter_map(lease)
-            .min()
-            .unwrap_or_default()
+        let own = self.parts().iter().filter_map(lease);
+        let shared = self.leases.shared().map(PermitGuard::lease);
+        own.chain(shared).min().unwrap_or_default()
     }
 
     /// Returns the keys and leases of this permit, for [`Limiter::adopt`](crate::Limiter::adopt).
@@ -274,6 +288,8 @@ impl Permit {
         // returns.
         let parts: Vec<Leases> = match self.leases.take() {
             Leases::Shared(guard) => guard.split().into_iter().map(Leases::Shared).collect(),
+            // A request with several keys gets one departure.
+            both @ Leases::Both(_) => vec![both],
             local => (0..run.slots).map(|i| local.nth(i)).collect(),
         };
         let each = (0..).zip(parts).map(move |(i, leases)| Self {
@@ -322,20 +338,19 @@ impl Permit {
         if self.departure.slots > 1 {
             return self.first().report(report);
         }
-        if self.leases.shared().is_some()
-            && let Leases::Shared(guard) = self.leases.take()
-        {
-            return guard.report(report);
+        if self.leases.shared().is_some() {
+            match self.leases.take() {
+                Leases::Shared(guard) => return guard.report(report),
+                Leases::Both(both) => {
+                    release(&both.1, report);
+                    return both.0.report(report);
+                }
+                Leases::One(_) | Leases::Parts(_) => {}
+            }
         }
         let (first, rest) = self.parts().split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
-        for part in rest {
-            part.with(|entry| {
-                let host = &mut *entry.host;
-                host.settle(now, part.lease, &report.used, entry.config);
-                host.release(now, part.lease, report.bytes, entry.config);
-            });
-        }
+        release(rest, report);
         let directions = teach(first, now, report, |entry| {
             let mut rng = entry.rng(first.lease);
             entry
@@ -377,10 +392,10 @@ impl Permit {
     /// # Panics
     /// Never: a permit has at least one key.
     pub(crate) fn age(&self) -> Duration {
-        let now = match &self.leases {
-            Leases::Shared(guard) => guard.now(),
-            here => {
-                let part = here.parts().first().expect("a permit has a key");
+        let now = match self.leases.shared() {
+            Some(guard) => guard.now(),
+            None => {
+                let part = self.parts().first().expect("a permit has a key");
                 part.shard.clock.now()
             }
         };

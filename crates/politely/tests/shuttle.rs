@@ -20,6 +20,8 @@ mod clock;
 mod departure;
 #[path = "../src/error.rs"]
 mod error;
+#[path = "../src/labels.rs"]
+mod labels;
 #[path = "../src/limiter/mod.rs"]
 mod limiter;
 #[path = "../src/lock_guard.rs"]

@@ -5,8 +5,7 @@
 //! come after the host's key, and learn only that a request is over: a refusal by one host must not
 //! slow the others that share them.
 
-use std::collections::HashSet;
-use std::sync::RwLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use politely::core::host::Source;
 use politely::core::key::KeyError;
 use politely::policy::RuleBook;
 use politely::{
-    AcquireRequest, Arrival, Clock, Config, Directions, Key, Limiter, Permit, Reason, Recovery,
-    Refusal, RefusalReason, Report, Signal,
+    Arrival, Clock, Config, Directions, Key, Keys, Limiter, Permit, Plan, Reason, Recovery,
+    Refusal, RefusalReason, Report,
 };
 use politely_otlp::Collector;
 use url::Url;
@@ -35,8 +34,6 @@ const SLOTS_BUSY: f64 = 0.7;
 /// All limits of a run.
 pub(crate) struct Limits {
     pub(super) limiter: Limiter,
-    /// The backend of the hosts' permits, if it is not `limiter`.
-    pub(super) fleet: Option<Limiter>,
     /// The name of the fleet's backend, for messages.
     pub(crate) shared_by: String,
     sites: Vec<(SiteRps, Key)>,
@@ -53,17 +50,15 @@ pub(crate) struct Limits {
     /// The start rate of an unknown host, in requests per second.
     rate_start: f64,
     /// The rules of `--policy`.
-    pub(super) book: Option<RuleBook>,
-    /// The keys that the rules added.
-    pub(super) added: RwLock<HashSet<Key>>,
+    pub(super) book: Option<Arc<RuleBook>>,
     trace: Trace,
 }
 
-/// The permits of one request.
+/// The permit of one request.
 pub(crate) struct Leave {
     permit: Permit,
-    /// The permit for this process's own keys, if `permit` is the fleet's.
-    own: Option<Permit>,
+    /// What the policy says about the request.
+    pub(super) plan: Option<Plan>,
     /// The proxy to send through.
     pub(crate) egress: usize,
     /// The keys of this process that the request names; empty without a state folder.
@@ -81,13 +76,16 @@ impl Limits {
         let per_host = config.limits.in_flight as usize;
         let start = config.limits.start();
         let clock = Clock::system();
-        let limiter = Limiter::builder()
-            .clock(clock.clone())
-            .config(config)
-            // The limiter may have to know every host of the run at once.
-            .capacity(usize::MAX)
-            .build()
-            .map_err(|why| Wrong(why.to_string()))?;
+        let limiter = match fleet(settings, clock.clone())? {
+            Some(shared) => shared,
+            None => Limiter::builder()
+                .clock(clock)
+                .config(config)
+                // The limiter may have to know every host of the run at once.
+                .capacity(usize::MAX)
+                .build()
+                .map_err(|why| Wrong(why.to_string()))?,
+        };
         let shared = |name: &str, rps: f64, burst: f64, in_flight: u32| {
             let mut config = Config::fixed(rps, burst.max(1.0));
             config.limits.in_flight = in_flight;
@@ -102,6 +100,9 @@ impl Limits {
             .as_deref()
             .map(|file| read(file, settings))
             .transpose()?;
+        if let Some(book) = &book {
+            limiter.set_policy(book.clone());
+        }
         let mut sites = Vec::new();
         for site in &settings.sites.0 {
             let key = shared(
@@ -117,7 +118,6 @@ impl Limits {
             .map(|rps| shared("max-rps", rps, 1.0, settings.concurrency))
             .transpose()?;
         Ok(Self {
-            fleet: fleet(settings, clock)?,
             limiter,
             sites,
             run,
@@ -137,8 +137,7 @@ impl Limits {
             is_kept: settings.state.is_some(),
             burst: start.burst,
             rate_start: start.rate,
-            book,
-            added: RwLock::default(),
+            book: book.map(Arc::new),
             trace: Trace::default(),
         })
     }
@@ -187,12 +186,10 @@ impl Limits {
             .collect())
     }
 
-    /// Returns `key`, followed by the operator's keys for sites of `url` and for the run.
-    ///
-    /// With an engine, the keys of the policy are shared through it like the host's.
+    /// Returns `key`, followed by the operator's keys for sites of `url` and for the run. In a
+    /// fleet, this process limits those alone.
     pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
         let mut set = vec![key];
-        self.add_keys_of_rule(&mut set, url);
         if !self.sites.is_empty() {
             let host = url.host_str().unwrap_or_default().trim_end_matches('.');
             let site = Key::site_of_url(url).ok();
@@ -215,71 +212,61 @@ impl Limits {
         // happens under the lanes' lock.
         let ways = self.egresses.len().max(1);
         let turn = self.turn.load(Ordering::Relaxed) % ways;
-        let leave = |(permit, own), egress, keys: &KeySet| {
-            self.turn.store(egress + 1, Ordering::Relaxed);
-            self.trace.granted(lane, &keys[0], self.now());
-            let own_keys = &keys[self.fleet_keys(keys)..];
-            Ok(Leave {
-                permit,
-                own,
-                egress,
-                keys: if self.is_kept {
-                    own_keys.into()
-                } else {
-                    KeySet::default()
-                },
-            })
-        };
         if let [keys] = self.keys_now(lane) {
-            return match self.ask(keys) {
-                Ok(permits) => leave(permits, turn, keys),
-                Err(refusal) => Err(self.refused(lane, refusal)),
-            };
+            return self.leave(lane, keys, turn);
         }
         // This asks the egress that is next in turn, and then the others.
-        let mut soonest: Option<Refusal> = None;
+        let mut soonest: Option<Refused> = None;
         let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {
-            match self.ask(&lane.keys[egress]) {
-                Ok(permits) => return leave(permits, egress, &lane.keys[egress]),
-                Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
-                    soonest = Some(refusal);
+            match self.leave(lane, &lane.keys[egress], egress) {
+                Ok(leave) => return Ok(leave),
+                Err(refused)
+                    if soonest
+                        .as_ref()
+                        .is_none_or(|known| refused.at() < known.at()) =>
+                {
+                    soonest = Some(refused);
                 }
                 Err(_) => {}
             }
         }
-        Err(soonest.map_or(Refused::At(Timestamp::NEVER), |refusal| {
-            self.refused(lane, refusal)
-        }))
+        Err(soonest.unwrap_or(Refused::At(Timestamp::NEVER)))
     }
 
-    /// Asks for the permits of `keys`. The own keys come first: a permit of the fleet's that waited
-    /// for them would lapse.
-    fn ask(&self, keys: &KeySet) -> Result<(Permit, Option<Permit>), Refusal> {
-        let ask = self.ask_of(&keys[0]);
-        let Some(fleet) = &self.fleet else {
-            return Ok((try_acquire(&self.limiter, keys, ask)?, None));
+    /// Asks for the permit of `keys`, to leave through `egress`.
+    fn leave(&self, lane: &Lane, keys: &KeySet, egress: usize) -> Result<Leave, Refused> {
+        let plan = self.plan(lane, &keys[0]);
+        let permit = match &plan {
+            None => self.limiter.try_acquire(&keys[..]),
+            Some(plan) => {
+                let all: Vec<Key> = [plan.all_keys(), &keys[1..]].concat();
+                let all = Keys::planned(&all);
+                self.limiter
+                    .try_in_turn(all, plan.ask().clone(), Arrival::LAST)
+            }
         };
-        let (shared, own) = keys.split_at(self.fleet_keys(keys));
-        let own = match own {
-            [] => None,
-            own => Some(self.limiter.try_acquire(own)?),
+        let permit = permit.map_err(|refusal| self.refused(lane, refusal, plan.as_ref()))?;
+        self.turn.store(egress + 1, Ordering::Relaxed);
+        self.trace.granted(lane, &keys[0], self.now());
+        let of_host = match &plan {
+            _ if self.is_fleet() => &[],
+            None => &keys[..1],
+            Some(plan) => plan.all_keys(),
         };
-        Ok((try_acquire(fleet, shared, ask)?, own))
+        let keys = match self.is_kept {
+            true => [of_host, &keys[1..]].concat().into(),
+            false => KeySet::default(),
+        };
+        Ok(Leave {
+            permit,
+            plan,
+            egress,
+            keys,
+        })
     }
 
-    /// Returns how many of a request's keys are the fleet's: the host's, and those of the policy.
-    fn fleet_keys(&self, keys: &[Key]) -> usize {
-        if self.fleet.is_none() {
-            return 0;
-        }
-        1 + keys[1..]
-            .iter()
-            .take_while(|key| self.is_added(key))
-            .count()
-    }
-
-    fn refused(&self, lane: &Lane, refusal: Refusal) -> Refused {
+    fn refused(&self, lane: &Lane, refusal: Refusal, plan: Option<&Plan>) -> Refused {
         lane.waits_for.set(Some(refusal.reason));
         let now = self.now();
         // A declared limit frees at a known time, and the operator chose its window.
@@ -292,7 +279,8 @@ impl Limits {
                 .map_or_else(|| refusal.reason.to_string(), |known| known.line(now));
             return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
         }
-        if self.is_shared(&refusal.key) {
+        let is_added = plan.is_some_and(|plan| plan.all_keys()[1..].contains(&refusal.key));
+        if is_added || self.is_shared(&refusal.key) {
             return Refused::Shared(refusal.at, refusal.key);
         }
         match refusal.reason {
@@ -307,14 +295,13 @@ impl Limits {
 
     /// Returns whether other processes use the same limits.
     pub(crate) fn is_fleet(&self) -> bool {
-        self.fleet.is_some()
+        self.limiter.is_shared()
     }
 
     /// Returns whether many lanes name this key.
     fn is_shared(&self, key: &Key) -> bool {
         matches!(self.kind, KeyKind::Site | KeyKind::Address)
             || self.run.as_ref() == Some(key)
-            || self.is_added(key)
             || self.sites.iter().any(|(_, site)| site == key)
     }
 
@@ -326,9 +313,8 @@ impl Limits {
         };
         let first = &lane.keys[..lane.keys.len().min(1)];
         for keys in first {
-            let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
             // If there is no room for the key, a request for a permit fails with that error.
-            let _ = limiter.crawl_delay(&keys[0], delay);
+            let _ = self.limiter.crawl_delay(&keys[0], delay);
         }
         first
     }
@@ -344,16 +330,13 @@ impl Limits {
 
     /// Returns the rate of `key` in requests per second, if this process knows it.
     pub(crate) fn rate(&self, key: &Key) -> Option<f64> {
-        self.fleet.as_ref().unwrap_or(&self.limiter).rate(key)
+        self.limiter.rate(key)
     }
 
     /// Returns why `key` waits. A coordinator explains its own keys.
     pub(crate) fn explain(&self, key: &Key) -> Option<String> {
-        let now = self.now();
-        let fleet = self.fleet.as_ref().and_then(|fleet| fleet.explain(key));
-        fleet
-            .or_else(|| self.limiter.explain(key))
-            .map(|explained| explained.line(now))
+        let explained = self.limiter.explain(key);
+        explained.map(|explained| explained.line(self.now()))
     }
 
     /// Returns why the rate of `key` is not higher, in a few words.
@@ -381,50 +364,38 @@ impl Limits {
     /// Waits until some hosts may have a permit, and returns their keys. Never returns without a
     /// fleet.
     pub(crate) async fn ready(&self) -> Vec<Key> {
-        match &self.fleet {
-            Some(fleet) => fleet.ready().await,
-            None => std::future::pending().await,
-        }
+        self.limiter.ready().await
     }
 
     /// Checks that the coordinator or engine accepts this process, if there is a fleet.
     pub(crate) async fn ping(&self) -> Result<(), Wrong> {
-        match &self.fleet {
-            Some(fleet) => fleet
-                .ping()
-                .await
-                .map_err(|why| Wrong(no_beginning(&self.shared_by, &why))),
-            None => Ok(()),
-        }
+        let accepted = self.limiter.ping().await;
+        accepted.map_err(|why| Wrong(no_beginning(&self.shared_by, &why)))
     }
 
     /// Returns why the coordinator or engine does not answer, if so.
     pub(crate) fn last_error(&self) -> Option<String> {
-        self.fleet.as_ref()?.last_error()
+        self.limiter.last_error()
     }
 
-    /// Returns unused permits and waits until everything is reported.
+    /// Returns unused permits to the fleet, and waits until everything is reported.
     pub(crate) async fn settle(&self) {
-        if let Some(fleet) = &self.fleet {
-            fleet.close();
-            fleet.flush(SETTLE).await;
+        if self.is_fleet() {
+            self.limiter.close();
+            self.limiter.flush(SETTLE).await;
         }
     }
 
     /// Returns the learned state of `key`, for storage.
     pub(crate) fn snapshot(&self, key: &Key) -> Option<politely::Snapshot> {
-        match &self.fleet {
-            Some(_) => None,
-            None => self.limiter.snapshot(key),
-        }
+        let snapshot = || self.limiter.snapshot(key);
+        (!self.is_fleet()).then(snapshot).flatten()
     }
 
     /// Returns what `key` spent of its declared limits, for storage.
     pub(crate) fn spent(&self, key: &Key) -> Option<politely::Snapshot> {
-        match &self.fleet {
-            Some(_) => None,
-            None => self.limiter.spent(key),
-        }
+        let spent = || self.limiter.spent(key);
+        (!self.is_fleet()).then(spent).flatten()
     }
 
     /// Restores `key` after a kill. Nothing leaves for one interval, unless a whole burst has been
@@ -450,7 +421,7 @@ impl Limits {
     /// Restores what an earlier run learned about `key`. A state that cannot be read counts as
     /// unknown.
     pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
-        if self.fleet.is_none() {
+        if !self.is_fleet() {
             _ = self.limiter.restore(key, state);
         }
     }
@@ -465,29 +436,15 @@ impl Leave {
     /// Marks that the request leaves.
     pub(crate) fn sent(&mut self) {
         self.permit.sent();
-        if let Some(own) = &mut self.own {
-            own.sent();
-        }
     }
 
     /// Runs `sending` and renews the slots until it ends.
     pub(crate) async fn during<T>(&self, sending: impl Future<Output = T>) -> T {
-        match &self.own {
-            Some(own) => own.during(self.permit.during(sending)).await,
-            None => self.permit.during(sending).await,
-        }
+        self.permit.during(sending).await
     }
 
     /// Reports the outcome of the request.
     pub(crate) fn report(self, report: &Report) -> Directions {
-        if let Some(own) = self.own {
-            // The operator's keys have a fixed limit, so they get no refusal.
-            let bytes = report.bytes;
-            own.report(&Report {
-                bytes,
-                ..Report::of(Signal::Ok)
-            });
-        }
         self.permit.report(report)
     }
 }
@@ -504,15 +461,4 @@ fn egress_name(proxy: &str) -> String {
             ))
         })
         .unwrap_or_else(|| "proxy".to_owned())
-}
-
-fn try_acquire(
-    limiter: &Limiter,
-    keys: &[Key],
-    ask: Option<AcquireRequest>,
-) -> Result<Permit, Refusal> {
-    match ask {
-        None => limiter.try_acquire(keys),
-        Some(ask) => limiter.try_in_turn(keys, ask, Arrival::LAST),
-    }
 }

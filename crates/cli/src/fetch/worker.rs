@@ -3,11 +3,12 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
 use politely::core::signal::{Failure, Outcome, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
-use politely::policy::{AnswerRule, Rule};
+use politely::policy::AnswerRule;
 use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
@@ -73,7 +74,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         drop(leave);
         return unsent(engine, lane, pending, engine.limits.now());
     }
-    let (report, answer) = report(&came, took, &url, engine.limits.rule_of(&url));
+    let plan = leave.plan.take();
+    let (report, answer) = report(&came, took, &url, plan.as_ref());
     let look = look(engine, lane, pending.purpose, &came, &report);
     let report = Report {
         alike: look.alike(),
@@ -83,7 +85,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     };
     pending.status = report.status;
     let directions = tell(engine, leave, &report);
-    follow_rule(engine, lane, &url, &report, answer);
+    if let Some(plan) = &plan {
+        follow_rule(engine, plan, &report, answer);
+    }
     if report.signal.is_refusal() {
         pending.refused += 1;
     }
@@ -221,21 +225,21 @@ fn tell(engine: &Engine, leave: Leave, report: &Report) -> Directions {
     directions
 }
 
-/// Applies the holds of the policy's rule for `url`.
-fn follow_rule(
-    engine: &Engine,
-    lane: LaneId,
-    url: &Url,
-    report: &Report,
-    answer: Option<&AnswerRule>,
-) {
-    engine.limits.hold_others(url, report);
+/// Applies the holds of the policy's rule, and says that an answer fits a rule about answers.
+fn follow_rule(engine: &Engine, plan: &Plan, report: &Report, answer: Option<&AnswerRule>) {
+    engine.limits.hold_others(plan, report);
     let Some(answer) = answer else {
         return;
     };
-    let keys = engine.lock().lanes.lane(lane).keys.first().cloned();
-    if let Some(keys) = keys {
-        follow_answer(engine, &keys[0], report, answer);
+    let key = plan.key();
+    if let Some(hold) = answer.hold {
+        engine.limits.hold(key, hold, HoldReason::Operator);
+    }
+    if answer.notify {
+        let status = report.status.unwrap_or_default();
+        let (line, signal) = (answer.line, answer.signal.as_str());
+        let text = format!("{key}: {status} fits the rule of line {line}: {signal}");
+        engine.talk.say(&text);
     }
 }
 
@@ -253,25 +257,12 @@ fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: 
     lanes.came_back(lane, now);
 }
 
-/// Applies the hold of a rule about answers, and says that such an answer came.
-fn follow_answer(engine: &Engine, key: &Key, report: &Report, answer: &AnswerRule) {
-    if let Some(hold) = answer.hold {
-        engine.limits.hold(key, hold, HoldReason::Operator);
-    }
-    if answer.notify {
-        let status = report.status.unwrap_or_default();
-        let (line, signal) = (answer.line, answer.signal.as_str());
-        let text = format!("{key}: {status} fits the rule of line {line}: {signal}");
-        engine.talk.say(&text);
-    }
-}
-
 /// Returns the meaning of an answer, and the rule about answers that gave it.
 fn report<'a>(
     came: &Came,
     took: Duration,
     url: &Url,
-    rule: Option<&'a Rule>,
+    plan: Option<&'a Plan>,
 ) -> (Report, Option<&'a AnswerRule>) {
     let mut answer_rule = None;
     let report = match came {
@@ -283,7 +274,7 @@ fn report<'a>(
             };
             let clock = WallClock::from(SystemTime::now());
             let mut report = classify(&outcome, clock, answer.latency, answer.bytes);
-            answer_rule = rule.and_then(|rule| rule.judge(&outcome, &mut report));
+            answer_rule = plan.and_then(|plan| plan.judge(&outcome, &mut report));
             report
         }
         Came::Failed(lost) => classify(

@@ -18,7 +18,7 @@ fn noting() -> (Server, Arc<Mutex<Vec<Instant>>>) {
 }
 
 /// Returns the most requests in any window of `length`.
-fn most(came: &[Instant], length: Duration) -> usize {
+pub(crate) fn most(came: &[Instant], length: Duration) -> usize {
     let count = |first: &Instant| {
         let inside = |at: &&Instant| **at >= *first && **at < *first + length;
         came.iter().filter(inside).count()

@@ -19,6 +19,7 @@ use url::Url;
 use super::local::registry::Full;
 use super::local::waiters::Arrival;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
+use crate::labels::Labels;
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
@@ -38,6 +39,7 @@ pub(crate) struct Head<'a> {
     pub(crate) method: &'a Method,
     #[cfg(feature = "url")]
     pub(crate) url: &'a Url,
+    pub(crate) labels: Option<&'a Labels>,
 }
 
 /// The operations of a limiter's backend. The methods of [`Limiter`](crate::Limiter) with the same
@@ -124,9 +126,6 @@ pub(crate) trait Operations: Send + Sync {
     fn resume_locks(&self, key: &Key, lasts: &mut dyn FnMut(SessionId) -> Option<Duration>);
 
     fn forget(&self, key: &Key);
-
-    /// Sets a valid configuration for one key.
-    fn configure(&self, key: &Key, config: Arc<Config>) -> Result<(), SetError>;
 
     /// Sets a valid configuration for all keys without one of their own.
     fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported>;

@@ -4,12 +4,20 @@
 //! schedulers that have other hosts to turn to. [`Limiter::acquire`] waits in the key's queue. It
 //! is for clients that have one request to send. Neither overtakes a request that waits in a queue.
 
+#[cfg(feature = "policy")]
+mod in_force;
+#[cfg(not(feature = "policy"))]
+mod no_policy;
 mod operate;
-mod ruled;
+mod own;
+#[cfg(feature = "policy")]
+mod plan;
+#[cfg(feature = "policy")]
+mod share;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use politely_core::Timestamp;
@@ -23,14 +31,22 @@ use crate::backend::local::Local;
 use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::{Head, Operations};
 use crate::clock::Clock;
-use crate::error::{AcquireError, Keys, Refusal};
+use crate::error::{AcquireError, Keys, MissingLabel, Refusal};
 use crate::permit::Permit;
 #[cfg(feature = "policy")]
 use crate::policy::RuleBook;
 use crate::sync::AtomicU64;
 #[cfg(feature = "policy")]
-use http::Method;
-pub(crate) use ruled::Ruled;
+use in_force::InForce;
+#[cfg(not(feature = "policy"))]
+use no_policy::InForce;
+#[cfg(not(feature = "policy"))]
+pub(crate) use no_policy::{Plan, RequestView, Share};
+use own::Own;
+#[cfg(feature = "policy")]
+pub use plan::{Plan, RequestView};
+#[cfg(feature = "policy")]
+pub use share::Share;
 
 /// Grants permits and keeps the state of every key. Clones are cheap and share all state.
 #[derive(Clone)]
@@ -38,9 +54,9 @@ pub struct Limiter(Arc<Inner>);
 
 struct Inner {
     backend: Backend,
+    own: OnceLock<Own>,
     clock: Clock,
-    #[cfg(feature = "policy")]
-    policy: Option<Arc<RuleBook>>,
+    policy: InForce,
     /// The last arrival that was assigned, in microseconds.
     came: AtomicU64,
 }
@@ -187,9 +203,9 @@ impl Limiter {
     pub(crate) fn new(backend: Backend, clock: Clock) -> Self {
         Self(Arc::new(Inner {
             backend,
+            own: OnceLock::new(),
             clock,
-            #[cfg(feature = "policy")]
-            policy: None,
+            policy: InForce::default(),
             came: AtomicU64::new(0),
         }))
     }
@@ -198,30 +214,25 @@ impl Limiter {
     #[cfg(feature = "policy")]
     pub(crate) fn under(mut self, policy: Option<Arc<RuleBook>>) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner.policy = policy;
+            inner.policy = InForce::of(policy);
         }
         self
     }
 
-    /// Adds the account's key and the costs of the rule that a request falls under, if there is a
-    /// policy.
+    /// Adds the keys and the costs of the rules that the keys of a request fall under, if there is
+    /// a policy that was not applied to them yet.
     #[inline]
-    #[cfg_attr(
-        not(feature = "policy"),
-        allow(clippy::unused_self, reason = "the same call as with a policy")
-    )]
     fn by_policy<'a>(
         &self,
         keys: Keys<'a>,
         ask: AcquireRequest,
-    ) -> (Cow<'a, [Key]>, AcquireRequest) {
-        #[cfg(feature = "policy")]
-        if self.0.policy.is_some() {
-            let ruled = self.ruled(None, &Method::GET, keys.0.to_vec());
-            let ask = ruled.costing(ask);
-            return (Cow::Owned(ruled.keys), ask);
+    ) -> Result<(Cow<'a, [Key]>, AcquireRequest), MissingLabel> {
+        if keys.are_planned || !self.0.policy.is_set() {
+            return Ok((Cow::Borrowed(keys.keys), ask));
         }
-        (Cow::Borrowed(keys.0), ask)
+        let plan = self.plan(RequestView::of_keys(keys.keys.to_vec()))?;
+        let ask = plan.costing(ask);
+        Ok((Cow::Owned(plan.into_keys()), ask))
     }
 
     pub(crate) fn operations(&self) -> &dyn Operations {
@@ -258,7 +269,7 @@ impl Limiter {
     /// this call's state (docs/reference/benchmarks.md).
     #[inline(always)]
     fn let_pass(&self, keys: Keys<'_>) -> Option<Permit> {
-        let Keys([key]) = keys else {
+        let [key] = keys.keys else {
             return None;
         };
         // This load comes first. It then overlaps with the previous call's wait for its state.
@@ -266,8 +277,7 @@ impl Limiter {
         let Backend::Local(local) = &self.0.backend else {
             return None;
         };
-        #[cfg(feature = "policy")]
-        if self.0.policy.is_some() {
+        if self.0.policy.is_set() && !keys.are_planned {
             return None;
         }
         local.pass(place)
@@ -286,8 +296,10 @@ impl Limiter {
         ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
-        let (keys, ask) = self.by_policy(keys.into(), ask);
-        self.operations().try_acquire(&keys, ask, arrival)
+        let keys = keys.into();
+        let by_policy = self.by_policy(keys, ask);
+        let (keys, ask) = by_policy.map_err(|_| Refusal::no_label(keys.keys))?;
+        self.try_acquire_kinds(&keys, ask, arrival)
     }
 
     /// Waits until each of `keys` allows the request, and returns a permit for all.
@@ -314,26 +326,36 @@ impl Limiter {
         self.acquire_in_turn(keys, ask, arrival).await
     }
 
-    /// Waits until each key of a request allows it, and returns a permit for all.
+    /// Waits until each key of a plan allows the request, and returns a permit for all.
+    ///
+    /// In the queue of a rule with shares, the request stands among those of its group, which
+    /// `consumer` selects.
     #[cfg_attr(
         not(any(feature = "tower", feature = "reqwest")),
         allow(dead_code, reason = "the HTTP layers call it")
     )]
-    pub(crate) async fn acquire_ruled(
+    pub(crate) async fn acquire_planned(
         &self,
-        ruled: &Ruled,
+        plan: &Plan,
         head: Head<'_>,
+        consumer: &str,
     ) -> Result<Permit, AcquireError> {
-        if ruled.ask == AcquireRequest::default()
-            && let Some(permit) = self.let_pass(Keys(&ruled.keys))
+        let keys = plan.keys();
+        if *plan.ask() == AcquireRequest::default()
+            && let Some(permit) = self.let_pass(keys)
         {
             return Ok(permit);
         }
-        let (ask, arrival) = (ruled.ask.clone(), self.arrival());
-        let operations = self.operations();
-        operations
-            .acquire(&ruled.keys, ask, arrival, Some(head))
-            .await
+        let ask = plan.ask().clone();
+        let share = self.enter_share(plan, consumer, ask.cost);
+        let arrival = (share.as_ref()).map_or_else(|| self.arrival(), Share::arrival);
+        let permit = self
+            .acquire_kinds(keys.keys, ask, arrival, Some(head))
+            .await?;
+        if let Some(share) = share {
+            share.granted();
+        }
+        Ok(permit)
     }
 
     /// Returns an arrival for this caller. In every queue it stands behind all earlier arrivals.
@@ -362,8 +384,8 @@ impl Limiter {
         ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, AcquireError> {
-        let (keys, ask) = self.by_policy(keys.into(), ask);
-        self.operations().acquire(&keys, ask, arrival, None).await
+        let (keys, ask) = self.by_policy(keys.into(), ask)?;
+        self.acquire_kinds(&keys, ask, arrival, None).await
     }
 
     /// Asks the backend for a permit for all `keys`, and returns it if each allows it now.
@@ -384,8 +406,10 @@ impl Limiter {
         ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
-        let (keys, ask) = self.by_policy(keys.into(), ask);
-        self.operations().request(&keys, ask, arrival).await
+        let keys = keys.into();
+        let by_policy = self.by_policy(keys, ask);
+        let (keys, ask) = by_policy.map_err(|_| Refusal::no_label(keys.keys))?;
+        self.request_kinds(&keys, ask, arrival).await
     }
 
     /// Waits until permits came that [`Limiter::try_acquire`] was refused for.
@@ -431,13 +455,16 @@ impl Limiter {
     /// Returns the rate of `key` in requests per second. With a coordinator or an engine, this is
     /// its last answer.
     pub fn rate(&self, key: &Key) -> Option<f64> {
-        self.operations().rate(key)
+        self.operations_on(key).rate(key)
     }
 
     /// Ends all waiting: current and future waiters get an error. Permits already granted may still
     /// be reported.
     pub fn close(&self) {
         self.operations().close();
+        if let Some(own) = self.0.own.get() {
+            own.local.close();
+        }
     }
 }
 

@@ -11,6 +11,8 @@ use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, Oper
 use politely_core::key::Key;
 
 use super::Limiter;
+use super::own::Own;
+use crate::backend::Backend;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::first_that_never_fits;
@@ -39,7 +41,7 @@ impl Limiter {
     /// A number is invalid, the coordinator would refuse it, or there is no room for the key.
     pub fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
         numbers.validate()?;
-        self.operations().set_numbers(key, numbers)
+        self.operations_on(key).set_numbers(key, numbers)
     }
 
     /// Returns the numbers that an operator set for `key`. An unknown key has none.
@@ -47,7 +49,7 @@ impl Limiter {
     /// # Errors
     /// A coordinator keeps the numbers: ask it with `GET /api/v1/keys/{key}`.
     pub fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
-        self.operations().numbers(key)
+        self.operations_on(key).numbers(key)
     }
 
     /// Declares the limits of one key, in place of those that [`Builder::limit`] declares for all
@@ -58,7 +60,7 @@ impl Limiter {
     /// # Errors
     /// There is no room for the key.
     pub fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full> {
-        self.operations().set_limits(key, limits)
+        self.operations_on(key).set_limits(key, limits)
     }
 
     /// Lets `key` follow a rule of a policy; `None` if no rule matches it. Call it before each
@@ -70,7 +72,7 @@ impl Limiter {
     /// # Errors
     /// There is no room for the key.
     pub fn follow_rule(&self, key: &Key, rule: Option<&Arc<KeyRule>>) -> Result<(), Full> {
-        self.operations().follow_rule(key, rule)
+        self.operations_on(key).follow_rule(key, rule)
     }
 
     /// Returns the limits that an operator declared for `key`, or `None` if those of all keys apply
@@ -79,20 +81,20 @@ impl Limiter {
     /// # Errors
     /// A coordinator keeps the limits: ask it with `GET /api/v1/keys/{key}`.
     pub fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
-        self.operations().limits(key)
+        self.operations_on(key).limits(key)
     }
 
     /// Returns the declared limit of `key` that a request of `ask` exceeds alone. Such a request
     /// never leaves. With a coordinator this returns `None`; the coordinator refuses the request.
     pub fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
-        first_that_never_fits(self.operations(), std::slice::from_ref(key), ask)
+        first_that_never_fits(self.operations_on(key), std::slice::from_ref(key), ask)
             .map(|(_, limit)| limit)
     }
 
     /// Forgets everything that was learned of `key`, its Crawl-delay, and its operator's numbers.
     /// Permits already granted stay valid.
     pub fn forget(&self, key: &Key) {
-        self.operations().forget(key);
+        self.operations_on(key).forget(key);
     }
 
     /// Sets `config` for all keys that have no configuration of their own.
@@ -122,14 +124,22 @@ impl Limiter {
 
     /// Gives one key a configuration of its own. Such a key is never evicted.
     ///
-    /// Its state begins anew, holds included, so call this before the first request.
+    /// Its state begins anew, holds included, so call this before the first request. If the other
+    /// keys are shared through a coordinator or an engine, this one is limited in this process
+    /// alone, and a request that names it beside others needs a permit of both kinds.
     ///
     /// # Errors
-    /// The first invalid number, no room for the key, or the keys are shared. Each process has one
-    /// configuration for all shared keys.
+    /// The first invalid number, or no room for the key.
     pub fn configure(&self, key: &Key, config: Config) -> Result<(), SetError> {
         config.validate()?;
-        self.operations().configure(key, Arc::new(config))
+        let config = Arc::new(config);
+        if let Backend::Local(local) = &self.0.backend {
+            return Ok(local.configure(key, config)?);
+        }
+        let own = self.0.own.get_or_init(|| Own::new(self.0.clock.clone()));
+        own.local.configure(key, config)?;
+        own.add(key);
+        Ok(())
     }
 
     /// Takes over a permit that another process on the same engine was granted, by its
@@ -183,7 +193,7 @@ impl Limiter {
     /// There is no room for the key. Requests for a permit then fail with the same error. Once
     /// there is room, the hold is lost.
     pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
-        self.operations().hold(key, length, reason)
+        self.operations_on(key).hold(key, length, reason)
     }
 
     /// Sets the Crawl-delay that the host of `key` requests in its robots.txt.
@@ -196,23 +206,23 @@ impl Limiter {
     /// # Errors
     /// There is no room for the key.
     pub fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
-        self.operations().crawl_delay(key, delay)
+        self.operations_on(key).crawl_delay(key, delay)
     }
 
     /// Lifts the hold, the breaker and the quarantine of `key`. An unknown key has none.
     pub fn unpark(&self, key: &Key) {
-        self.operations().unpark(key);
+        self.operations_on(key).unpark(key);
     }
 
     /// Returns why `key` waits, until when, and since which event. Returns `None` for an unknown
     /// key.
     pub fn explain(&self, key: &Key) -> Option<Explanation> {
-        self.operations().explain(key)
+        self.operations_on(key).explain(key)
     }
 
     /// Returns whether `key` is known.
     pub fn knows(&self, key: &Key) -> bool {
-        self.operations().knows(key)
+        self.operations_on(key).knows(key)
     }
 
     /// Calls `may_go` with every known key, and evicts the keys for which it returns true.
@@ -233,7 +243,7 @@ impl Limiter {
 
     /// Returns the number of waiters for `key` that arrived before `arrival`.
     pub fn position(&self, key: &Key, arrival: Arrival) -> usize {
-        self.operations().position(key, arrival)
+        self.operations_on(key).position(key, arrival)
     }
 
     /// Returns totals and the present state. It locks every shard in turn.
@@ -257,7 +267,7 @@ impl Limiter {
     /// Returns `None` for an unknown key. A key whose state was saved may be evicted when room is
     /// short.
     pub fn snapshot(&self, key: &Key) -> Option<Snapshot> {
-        self.operations().snapshot(key)
+        self.operations_on(key).snapshot(key)
     }
 
     /// Returns the states that changed by learning since the last call, each key once.
@@ -276,7 +286,7 @@ impl Limiter {
     /// The state is of another version or damaged, there is no room for the key, or a coordinator
     /// keeps the states. The known state stays then.
     pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
-        self.operations().restore(key, state)
+        self.operations_on(key).restore(key, state)
     }
 
     /// Returns what `key` spent of its declared limits, as bytes for [`Recovery::spent`]. Returns
@@ -284,7 +294,7 @@ impl Limiter {
     ///
     /// A process that may be killed stores the bytes before it gives out a permit of the key.
     pub fn spent(&self, key: &Key) -> Option<Snapshot> {
-        self.operations().spent(key)
+        self.operations_on(key).spent(key)
     }
 
     /// Restores a key, as [`Limiter::restore`] does, after the process that kept the state was
@@ -296,7 +306,7 @@ impl Limiter {
     /// # Errors
     /// As [`Limiter::restore`].
     pub fn resume(&self, key: &Key, recovery: &Recovery<'_>) -> Result<(), SetError> {
-        self.operations().resume(key, recovery)
+        self.operations_on(key).resume(key, recovery)
     }
 
     /// Recreates a permit that was granted before a restart and that its holder may still use.
@@ -312,6 +322,6 @@ impl Limiter {
         start: Timestamp,
         lease: Duration,
     ) -> Result<Permit, SetError> {
-        self.operations().readmit(key, start, lease)
+        self.operations_on(key).readmit(key, start, lease)
     }
 }

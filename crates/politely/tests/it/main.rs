@@ -16,6 +16,8 @@ mod limiter_line;
 mod limiter_threads;
 mod locks;
 mod permit;
+#[cfg(feature = "policy")]
+mod policy;
 mod redirects;
 #[path = "../../examples/common/server.rs"]
 mod server;

@@ -180,7 +180,7 @@ impl Coordinator {
         let arrival = wanted.arrival.unwrap_or(Arrival::LAST);
         self.0
             .limiter
-            .try_in_turn(&wanted.keys[..], wanted.ask.clone(), arrival)
+            .try_in_turn(wanted.keys(), wanted.ask.clone(), arrival)
     }
 }
 
@@ -232,10 +232,8 @@ impl Call<'_> {
                     if !rest.is_zero() {
                         tokio::time::sleep(rest).await;
                     }
-                    let keys = &wanted.keys[..];
-                    limiter
-                        .acquire_in_turn(keys, wanted.ask.clone(), arrival)
-                        .await
+                    let ask = wanted.ask.clone();
+                    limiter.acquire_in_turn(wanted.keys(), ask, arrival).await
                 };
                 (index, tokio::time::timeout(patience, served).await)
             })
@@ -280,7 +278,7 @@ impl Call<'_> {
         }
         let asking = waiting.into_iter().map(|(wanted, refusal)| async move {
             let arrival = wanted.arrival.unwrap_or_else(|| limiter.arrival());
-            let request = limiter.request(&wanted.keys[..], wanted.ask.clone(), arrival);
+            let request = limiter.request(wanted.keys(), wanted.ask.clone(), arrival);
             let answer = tokio::time::timeout(ENGINE_TIME, request).await;
             (wanted, answer.unwrap_or(Err(refusal)))
         });

@@ -69,7 +69,7 @@ impl Coordinator {
             interval: Duration::ZERO,
             slots: 1,
             resource: None,
-            ruled: None,
+            plan: None,
             session: None,
         };
         if self.0.permits.put_adopted(name.number, out) && left.is_some() {

@@ -14,11 +14,10 @@ use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::lock::SessionId;
 use politely::core::signal::Resource;
-use politely::{Permit, Slot};
+use politely::{Permit, Plan, Slot};
 
 use super::answers::{Answered, Answers};
 use super::names::{Name, Number};
-use super::rules::Ruled;
 use super::signer::Signer;
 use crate::watch::Worker;
 
@@ -48,8 +47,8 @@ pub(crate) struct Out {
     pub(crate) slots: u16,
     /// The URL that its item named. `None` for several slots, and after a restart.
     pub(crate) resource: Option<Resource>,
-    /// The rule of the policy that it was granted under. `None` after a restart.
-    pub(crate) ruled: Option<Arc<Ruled>>,
+    /// What the policy said about its request. `None` after a restart.
+    pub(crate) plan: Option<Arc<Plan>>,
     /// The session that the permit ends with.
     pub(crate) session: Option<SessionId>,
 }

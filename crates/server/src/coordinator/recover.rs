@@ -159,7 +159,7 @@ impl Coordinator {
                 interval: Duration::ZERO,
                 slots: 1,
                 resource: None,
-                ruled: None,
+                plan: None,
                 session: None,
             };
             self.0.permits.put(number, out);

@@ -12,14 +12,13 @@ use politely::core::signal::{
     BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
 use politely::policy::{AnswerRule, Rule};
-use politely::{Directions, UnitCosts, wall_clock};
+use politely::{Directions, Plan, UnitCosts, wall_clock};
 use politely_api::wire::{self, EventKind, Meaning, Next, Told, ToldAnswer};
 
 use super::answers::Answered;
 use super::keep::Aftermath;
 use super::names::{Name, NoName, Number};
 use super::permits::Entry;
-use super::rules::Ruled;
 use super::{Coordinator, Inner};
 use crate::watch::{BLOCK_SHARE, Worker};
 
@@ -45,15 +44,15 @@ impl Coordinator {
     }
 
     /// Holds the keys that a refusal affects by the rule of its request, and returns them.
-    fn hold_others<'a>(&self, ruled: Option<&'a Ruled>, report: &Report) -> &'a [Key] {
-        let (Some(ruled), Some(length)) = (ruled, Rule::hold_of(report)) else {
+    fn hold_others<'a>(&self, plan: Option<&'a Plan>, report: &Report) -> &'a [Key] {
+        let Some((held, length)) = plan.map(|plan| plan.held(report)) else {
             return &[];
         };
-        for key in &ruled.held {
+        for key in held {
             // The keys of a granted request are known, so there is room for them.
             let _ = self.0.limiter.hold(key, length, HoldReason::RetryAfter);
         }
-        &ruled.held
+        held
     }
 
     /// Records a report for operators: numbers, the audit and events.
@@ -134,8 +133,8 @@ impl Coordinator {
             aftermath.gone.push(number.0);
             return Ok(answer);
         }
-        let ruled = out.ruled.clone();
-        let rule = ruled.as_ref().map(|ruled| &*ruled.rule);
+        let plan = out.plan.clone();
+        let rule = plan.as_ref().and_then(|plan| plan.rule());
         let (mut report, of_rule) = self.classify(told, rule)?;
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
@@ -158,7 +157,7 @@ impl Coordinator {
         if let Some(answer) = of_rule {
             hold_until = hold_until.max(self.follow_answer(&key, &report, answer));
         }
-        let held = self.hold_others(ruled.as_deref(), &report);
+        let held = self.hold_others(plan.as_deref(), &report);
         aftermath.held.extend(held.iter().cloned());
         let resends = rule.is_some_and(|rule| rule.resends(&attempt.method));
         let next = self.next(&attempt, &report, &directions, &key, resends);

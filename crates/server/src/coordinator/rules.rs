@@ -1,6 +1,6 @@
 //! The policy in force: an operator's rules, from a file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,12 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Method;
 use parking_lot::{Mutex, RwLock};
-use politely::Arrival;
 use politely::core::key::Key;
-use politely::policy::{
-    CLIENT, Caller, FairQueue, POLICY_MAX, PolicyError, Rule, RuleBook, RuleKey, Ruling,
-    is_label_value, may_bring,
-};
+use politely::policy::{CLIENT, POLICY_MAX, PolicyError, RuleBook, is_label_value, may_bring};
+use politely::{Plan, RequestView};
 use politely_api::wire::{self, EventKind, Item};
 use smallvec::SmallVec;
 use url::Url;
@@ -22,23 +19,15 @@ use super::Coordinator;
 use super::names::KEYS_MAX;
 use super::report::error;
 
-/// The rules in force and their file.
+/// The text of the policy in force, and its file. The limiter has its rules.
 #[derive(Default)]
 pub(super) struct Rules {
-    now: RwLock<Arc<Policy>>,
-    /// Whether a policy was ever in force. Keys may then have limits of rules that are gone.
+    text: RwLock<String>,
+    /// Whether a policy was ever in force.
     were_any: AtomicBool,
     file: Mutex<Option<PathBuf>>,
     /// Whether the policy was read from the file and is not in the engine yet.
     is_unpublished: AtomicBool,
-    /// The queues of keys whose rule has shares.
-    fair: Mutex<HashMap<Key, FairQueue>>,
-}
-
-#[derive(Default)]
-struct Policy {
-    book: RuleBook,
-    text: String,
 }
 
 /// Why a policy is not put into force. The one before stays.
@@ -67,12 +56,12 @@ impl Rules {
     /// Returns the text of a policy that was read from the file and is not in the engine yet.
     pub(super) fn unpublished(&self) -> Option<String> {
         let is_unpublished = self.is_unpublished.load(Ordering::Acquire);
-        is_unpublished.then(|| self.now.read().text.clone())
+        is_unpublished.then(|| self.text.read().clone())
     }
 
     /// Notes that `text` is in the engine.
     pub(super) fn published(&self, text: &str) {
-        if self.now.read().text == text {
+        if *self.text.read() == text {
             self.is_unpublished.store(false, Ordering::Release);
         }
     }
@@ -96,7 +85,7 @@ impl Coordinator {
         let text = std::fs::read_to_string(file).map_err(failed)?;
         let book: RuleBook = text.parse()?;
         *self.0.rules.file.lock() = Some(file.to_owned());
-        let is_new = self.0.rules.now.read().text != text;
+        let is_new = *self.0.rules.text.read() != text;
         let count = self.put_in_force(book, text);
         if is_new {
             self.0.rules.is_unpublished.store(true, Ordering::Release);
@@ -154,168 +143,52 @@ impl Coordinator {
 
     /// Returns the text of the policy in force.
     pub(crate) fn policy_text(&self) -> String {
-        self.0.rules.now.read().text.clone()
+        self.0.rules.text.read().clone()
     }
 
     fn put_in_force(&self, book: RuleBook, text: String) -> usize {
         let count = book.rules().len();
+        self.0.limiter.set_policy(book);
+        *self.0.rules.text.write() = text;
         self.0.rules.were_any.store(true, Ordering::Relaxed);
-        *self.0.rules.now.write() = Arc::new(Policy { book, text });
         count
     }
 
-    /// Lets each key of an item follow its rule, and adds the keys that the rules name. `url` is
-    /// the URL of the request, if it names one.
+    /// Returns what the policy says about an item, and adds the keys of its rules to `keys`. `url`
+    /// is the URL of the request, if it names one. Returns `None` if there was never a policy.
     ///
     /// # Errors
     /// A label is missing, or there are too many keys.
-    pub(super) fn apply_rules(
+    pub(super) fn plan(
         &self,
         asked: &Item,
         client: &str,
         url: Option<&Url>,
         keys: &mut SmallVec<[Key; 1]>,
-    ) -> Result<Option<Arc<Ruled>>, wire::Error> {
+    ) -> Result<Option<Arc<Plan>>, wire::Error> {
         if !self.0.rules.were_any.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let policy = Arc::clone(&self.0.rules.now.read());
         let method = method_of(asked.method.as_deref());
         let method = method.ok_or_else(|| error("method", "is not a method"))?;
         let labels = |name: &str| match name {
             CLIENT => Some(client),
             name => asked.labels.get(name).map(String::as_str),
         };
-        let mut first = None;
-        let mut added: SmallVec<[Key; 2]> = SmallVec::new();
-        let mut own: SmallVec<[Option<Ruling<'_>>; 2]> = SmallVec::new();
-        for (i, key) in keys.iter().enumerate() {
-            let url = url.filter(|_| i == 0);
-            let ruling = match url {
-                Some(url) => policy.book.of_url(url, key),
-                None => policy.book.of_key(key),
-            };
-            own.push(ruling);
-            let Some(ruling) = ruling else { continue };
-            let caller = Caller {
-                url,
-                key,
-                method: &method,
-                labels: &labels,
-            };
-            if let Some((name, label)) = ruling.missing_label(&caller) {
-                let line = ruling.rule.line;
-                let detail = format!(
-                    "the rule of line {line} of the policy counts under {name}; send the label \
-                     \"{label}\""
-                );
-                return Err(error("labels", &detail));
-            }
-            let mut ruled = Ruled::of(ruling.rule);
-            for (key, of_rule) in ruling.keys(&caller) {
-                // If there is no room for the key, the request for a permit fails with that error.
-                let _ = self.0.limiter.follow_rule(&key, Some(of_rule.follows()));
-                ruled.note(&key, of_rule);
-                added.push(key);
-            }
-            if i == 0 {
-                first = Some(ruled);
-            }
-        }
-        for (key, ruling) in keys.iter().zip(own) {
-            if !added.contains(key) {
-                let _ = self.0.limiter.follow_rule(key, ruling.map(Ruling::own));
-            }
-        }
-        for key in added {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
+        let plan = self.0.limiter.plan(RequestView {
+            keys: keys.to_vec(),
+            url,
+            method: &method,
+            labels: &|name| labels(name),
+        });
+        let plan = plan.map_err(|missing| error("labels", &missing.to_string()))?;
+        let added = &plan.all_keys()[keys.len()..];
+        keys.extend(added.iter().cloned());
         if keys.len() > KEYS_MAX {
             let detail = format!("with the keys of the policy there are more than {KEYS_MAX} keys");
             return Err(error("also", &detail));
         }
-        Ok(first.map(Arc::new))
-    }
-
-    /// Returns the place of a request in the queue of its rule's shares.
-    pub(super) fn enter_share(
-        &self,
-        ruled: &Ruled,
-        keys: &[Key],
-        consumer: &str,
-        cost: u16,
-    ) -> Option<Share> {
-        let rule = &ruled.rule;
-        if rule.share.is_empty() {
-            return None;
-        }
-        let key = ruled.account.as_ref().or_else(|| keys.first())?.clone();
-        let (group, weight) = rule.share.group_of(consumer);
-        let mut fair = self.0.rules.fair.lock();
-        if fair.len() >= FAIR_MAX && !fair.contains_key(&key) {
-            fair.clear();
-        }
-        let new = || FairQueue::new(self.now().as_micros());
-        let queue = fair.entry(key.clone()).or_insert_with(new);
-        let tag = queue.enter(group, weight, cost);
-        Some(Share {
-            key,
-            group: group.to_owned(),
-            weight,
-            cost,
-            arrival: Arrival::from_micros(tag),
-        })
-    }
-
-    /// Notes that a request with a share was granted.
-    pub(super) fn share_left(&self, share: &Share) {
-        if let Some(queue) = self.0.rules.fair.lock().get_mut(&share.key) {
-            queue.left(share.arrival.as_micros());
-        }
-    }
-
-    /// Gives back the share of a request that was not granted and keeps no place.
-    pub(super) fn share_unused(&self, share: &Share) {
-        if let Some(queue) = self.0.rules.fair.lock().get_mut(&share.key) {
-            queue.give_back(&share.group, share.weight, share.cost);
-        }
-    }
-}
-
-/// The rule of a request, and the keys that it added.
-pub(crate) struct Ruled {
-    pub(crate) rule: Arc<Rule>,
-    /// The key of the account, if the rule has one.
-    account: Option<Key>,
-    /// The keys that a refusal holds beside the first.
-    pub(crate) held: Vec<Key>,
-    /// The keys that the name or the labels of the caller select. Other callers have others.
-    pub(super) of_caller: Vec<Key>,
-}
-
-impl Ruled {
-    fn of(rule: &Arc<Rule>) -> Self {
-        Self {
-            rule: Arc::clone(rule),
-            account: None,
-            held: Vec::new(),
-            of_caller: Vec::new(),
-        }
-    }
-
-    /// Notes a key that the rule added.
-    fn note(&mut self, key: &Key, of_rule: &RuleKey) {
-        if (self.rule.account()).is_some_and(|account| std::ptr::eq(account, of_rule)) {
-            self.account = Some(key.clone());
-        }
-        if of_rule.is_held {
-            self.held.push(key.clone());
-        }
-        if of_rule.name.labels().next().is_some() {
-            self.of_caller.push(key.clone());
-        }
+        Ok(Some(Arc::new(plan)))
     }
 }
 
@@ -340,18 +213,6 @@ pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), wire
         }
     }
     Ok(())
-}
-
-/// The most keys whose shares are counted. Beyond it, all of them begin anew.
-const FAIR_MAX: usize = 1 << 16;
-
-/// The place of a request among the groups of its rule.
-pub(super) struct Share {
-    key: Key,
-    group: String,
-    weight: u32,
-    cost: u16,
-    pub(super) arrival: Arrival,
 }
 
 /// Returns a method, or GET if the request names none.

@@ -10,7 +10,9 @@ use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
 use politely::core::signal::Resource;
 use politely::policy::Rule;
-use politely::{AcquireRequest, Arrival, CrawlDelay, Reason, Refusal, UnitCosts};
+use politely::{
+    AcquireRequest, Arrival, CrawlDelay, Keys, Plan, Reason, Refusal, Share, UnitCosts,
+};
 use politely_api::wire::{self, Cost, Item};
 use smallvec::SmallVec;
 use url::Url;
@@ -19,7 +21,7 @@ use super::Coordinator;
 use super::names::Number;
 use super::permits::Entry;
 use super::report::error;
-use super::rules::{Ruled, Share, check_labels, method_of};
+use super::rules::{check_labels, method_of};
 use super::wishes::{Claim, Known, Wishes};
 use crate::watch::Worker;
 
@@ -36,8 +38,8 @@ pub(super) struct Wanted<'a> {
     pub(super) item: u32,
     pub(super) keys: SmallVec<[Key; 1]>,
     pub(super) ask: AcquireRequest,
-    /// The rule of the policy for its first key.
-    pub(super) ruled: Option<Arc<Ruled>>,
+    /// What the policy says about it.
+    pub(super) plan: Option<Arc<Plan>>,
     /// Its place among the groups of its rule, if the rule has shares and this call made the place.
     pub(super) share: Option<Share>,
     /// The URL that the item names.
@@ -55,6 +57,11 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
+    /// Returns its keys, to which the policy was applied.
+    pub(super) fn keys(&self) -> Keys<'_> {
+        Keys::planned(&self.keys)
+    }
+
     /// Returns why an item with its own Crawl-delay must wait.
     pub(super) fn rest(&self) -> Refusal {
         Refusal::waits(
@@ -76,8 +83,8 @@ impl Coordinator {
         let (mut keys, url) = self.named_keys(asked)?;
         check_labels(&asked.labels)?;
         let named = keys.len();
-        let ruled = self.apply_rules(asked, worker.client(), url.as_ref(), &mut keys)?;
-        let rule = ruled.as_ref().map(|ruled| &*ruled.rule);
+        let plan = self.plan(asked, worker.client(), url.as_ref(), &mut keys)?;
+        let rule = plan.as_ref().and_then(|plan| plan.rule());
         let (cost, units) = costs(asked, rule)?;
         check(
             asked.slots >= 1 && asked.slots <= wire::SLOTS_MAX,
@@ -117,9 +124,10 @@ impl Coordinator {
         let mut share = None;
         let mut placed = || {
             let earlier = PRIORITY_STEP * u32::from(asked.priority);
-            let ruled = ruled.as_deref();
-            share = ruled.and_then(|ruled| self.enter_share(ruled, &keys, worker.client(), cost));
-            let arrival = share.as_ref().map(|share| share.arrival);
+            let limiter = &self.0.limiter;
+            let plan = plan.as_deref();
+            share = plan.and_then(|plan| limiter.enter_share(plan, worker.client(), cost));
+            let arrival = share.as_ref().map(Share::arrival);
             let arrival = arrival.unwrap_or_else(|| self.0.limiter.arrival());
             arrival.earlier(earlier)
         };
@@ -145,6 +153,10 @@ impl Coordinator {
                 }
             }
         };
+        if let Some(share) = share.as_ref().filter(|_| claim.is_some()) {
+            // The id keeps the place for the next call.
+            share.keep();
+        }
         let rests_until = crawl_delay.map_or(Timestamp::ZERO, |delay| {
             self.rest_after_the_last(&keys[0], delay)
         });
@@ -161,7 +173,7 @@ impl Coordinator {
                 horizon: ahead,
                 ..ask
             },
-            ruled,
+            plan,
             share,
             resource: asked.url.as_deref().map(Resource::of),
             arrival,

@@ -45,6 +45,8 @@ pub(crate) struct Lane {
     /// The keys of the lane's requests, one set for each egress that has its own. The first one
     /// names the lane. It is empty until the host's address is known.
     pub(crate) keys: Box<[KeySet]>,
+    /// Whether the limits of a request depend on its page.
+    by_page: bool,
     /// What a worker is getting for the lane.
     pub(super) awaits: Option<Awaited>,
     /// Whether the lane stands in a gate's queue.
@@ -137,11 +139,13 @@ pub(super) enum Next {
 }
 
 impl Lane {
-    /// Returns an empty lane. `robots` means that its robots.txt comes first.
-    pub(super) fn new(origin: Arc<str>, keys: Box<[KeySet]>, robots: bool) -> Self {
+    /// Returns an empty lane. `robots` means that its robots.txt comes first, and `by_page` that
+    /// the limits of a request depend on its page.
+    pub(super) fn new(origin: Arc<str>, keys: Box<[KeySet]>, robots: bool, by_page: bool) -> Self {
         Self {
             origin,
             keys,
+            by_page,
             awaits: None,
             in_line: false,
             backlog: 0,
@@ -245,8 +249,11 @@ impl Lane {
             First::At(at) => Next::At(at),
             First::None => Next::Nothing,
             First::Fresh if self.fresh.is_empty() && self.awaits.is_some() => Next::Nothing,
-            // The rules may forbid the page, which must be known before a permit is asked for.
-            First::Fresh if self.fresh.is_empty() && self.has_rules() => Next::Fill,
+            // The rules may forbid the page, or limit it, so it must be known before a permit is
+            // asked for.
+            First::Fresh if self.fresh.is_empty() && (self.has_rules() || self.by_page) => {
+                Next::Fill
+            }
             First::Redirected | First::Ready | First::Fresh => Next::Page,
         }
     }
@@ -307,20 +314,32 @@ impl Lane {
 
     /// Returns the rule that forbids the next page, if one does.
     pub(super) fn forbidden(&mut self, rules: &Rules, now: Timestamp) -> Option<String> {
-        let page = match self.first(now) {
-            First::Fresh => self.fresh.front(),
-            First::Redirected => {
-                let queues = self.returned.queues();
-                let pending = queues.redirected.front()?;
-                return rules.forbids(&pending.url()?);
-            }
+        self.wake_rested(now);
+        rules.forbids(&self.page_url()?)
+    }
+
+    /// Returns the URL of the next request, as far as it is known before a permit is acquired.
+    pub(crate) fn next_url(&self) -> Option<Url> {
+        if self.doubts.wants_proof() {
+            return Url::parse(self.doubts.served.as_deref()?).ok();
+        }
+        match self.errands.front() {
+            Some(errand) => errand.url(),
+            None => self.page_url(),
+        }
+    }
+
+    /// Returns the URL of the next page, if it is known.
+    fn page_url(&self) -> Option<Url> {
+        match self.first_awake() {
+            First::Fresh => Url::parse(&self.fresh.front()?.url).ok(),
+            First::Redirected => self.returned.0.as_ref()?.redirected.front()?.url(),
             First::Ready => {
-                let Reverse(page) = self.returned.queues().ready.peek()?;
-                return rules.forbids(&page.pending.url()?);
+                let Reverse(page) = self.returned.0.as_ref()?.ready.peek()?;
+                page.pending.url()
             }
             First::At(_) | First::None => None,
-        }?;
-        rules.forbids(&Url::parse(&page.url).ok()?)
+        }
     }
 
     /// Returns why the next page is out of attempts, if it is.
@@ -395,14 +414,16 @@ impl Lane {
         self.added - self.untried() as u64
     }
 
-    /// Returns which page is next at `now`. While the host is in trouble, an untried URL goes
-    /// first, since its answer tells most about the host.
+    /// Returns which page is next at `now`.
     fn first(&mut self, now: Timestamp) -> First {
-        let is_full = self.fresh.is_empty() && self.returned.len() >= RETURNED_MAX;
-        let fresh = self.untried() > 0 && !is_full;
-        let gone = self.gone();
+        self.wake_rested(now);
+        self.first_awake()
+    }
+
+    /// Moves the pages that have rested until `now` to those that are ready.
+    fn wake_rested(&mut self, now: Timestamp) {
         let Some(queues) = &mut self.returned.0 else {
-            return if fresh { First::Fresh } else { First::None };
+            return;
         };
         while let Some(Reverse(resting)) = queues.resting.peek()
             && resting.not_before <= now
@@ -410,6 +431,17 @@ impl Lane {
         {
             queues.ready.push(Reverse(page));
         }
+    }
+
+    /// Returns which page is next. While the host is in trouble, an untried URL goes first, since
+    /// its answer tells most about the host.
+    fn first_awake(&self) -> First {
+        let is_full = self.fresh.is_empty() && self.returned.len() >= RETURNED_MAX;
+        let fresh = self.untried() > 0 && !is_full;
+        let gone = self.gone();
+        let Some(queues) = &self.returned.0 else {
+            return if fresh { First::Fresh } else { First::None };
+        };
         if !queues.redirected.is_empty() {
             return First::Redirected;
         }

@@ -74,6 +74,8 @@ pub(crate) struct Lanes {
     /// Orders retries that are due at the same time.
     sequence: u64,
     robots: bool,
+    /// Whether the limits of a request depend on its page.
+    by_page: bool,
     /// Lanes that need further pages soon.
     low: Vec<LaneId>,
     /// Lanes whose learned state changed since it was last stored.
@@ -104,6 +106,7 @@ impl Lanes {
             input_open: true,
             sequence: 0,
             robots,
+            by_page: false,
             low: Vec::new(),
             dirty: Vec::new(),
             finished: Vec::new(),
@@ -112,6 +115,12 @@ impl Lanes {
             budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
             policy,
         }
+    }
+
+    /// Sets whether the limits of a request depend on its page.
+    pub(crate) fn limited_by_page(mut self, by_page: bool) -> Self {
+        self.by_page = by_page;
+        self
     }
 
     /// Returns the lane of `url`, and whether it is new. A new lane is made with `keys`.
@@ -137,7 +146,8 @@ impl Lanes {
         let id = self.all.len() as LaneId;
         let origin: Arc<str> = origin.into();
         self.by_origin.insert(Arc::clone(&origin), id);
-        self.all.push(Lane::new(origin, keys(), self.robots));
+        self.all
+            .push(Lane::new(origin, keys(), self.robots, self.by_page));
         (id, true)
     }
 

@@ -51,6 +51,16 @@ pub(crate) enum Refused {
     SetAside(String),
 }
 
+impl Refused {
+    /// Returns when to acquire again, or the end of time for a lane that is set aside.
+    pub(crate) const fn at(&self) -> Timestamp {
+        match self {
+            Self::At(at) | Self::Slot(at, _) | Self::Asked(at) | Self::Shared(at, _) => *at,
+            Self::SetAside(_) => Timestamp::NEVER,
+        }
+    }
+}
+
 impl Lanes {
     /// Returns the next request that may leave at `now`. `may_leave` asks the limits.
     pub(crate) fn take<P>(

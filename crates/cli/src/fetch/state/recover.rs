@@ -102,6 +102,9 @@ impl Engine {
                 self.restore(key, i > 0);
             }
         }
+        for key in self.limits.keys_of_rules(lane) {
+            self.restore(&key, true);
+        }
         if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
             let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);
             let left = robots::TTL.as_secs().saturating_sub(age);

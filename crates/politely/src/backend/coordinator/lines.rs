@@ -20,6 +20,7 @@ use super::permit_guard::CoordinatorGuard;
 use crate::backend::operations::Head;
 use crate::backend::prefetch::KeySet;
 use crate::error::AcquireError;
+use crate::labels::Labels;
 
 /// The maximum number of acquire requests of one queue in calls at a time. That many can leave
 /// within a round trip, and they are few enough to be repeated.
@@ -53,6 +54,7 @@ pub(super) struct Open {
     method: Option<Method>,
     /// The URL of the request without its query, if it is known.
     url: Option<String>,
+    labels: Option<Labels>,
     /// The number in its idempotency key. It changes once the coordinator has used up the first
     /// key.
     name: u64,
@@ -95,6 +97,7 @@ impl Lines {
             ask,
             method: (head.map(|head| head.method.clone())).filter(|method| *method != Method::GET),
             url: head.and_then(|head| without_query(head.url)),
+            labels: head.and_then(|head| head.labels.cloned()),
             name: number,
             receiver,
         };
@@ -231,6 +234,11 @@ fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> 
             .collect(),
         method: open.method.as_ref().map(ToString::to_string),
         url: open.url.clone(),
+        labels: (open.labels.iter().flat_map(Labels::iter))
+            // The coordinator knows the name of each client.
+            .filter(|(name, _)| *name != "client")
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
         cost: cost(&open.ask),
         bytes: open.ask.bytes,
         max_wait_ms: (ahead > 0).then_some(ahead),

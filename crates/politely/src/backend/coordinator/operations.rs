@@ -199,11 +199,6 @@ impl Operations for Coordinator {
         Err(unsupported("numbers", instead))
     }
 
-    fn configure(&self, _key: &Key, _config: Arc<Config>) -> Result<(), SetError> {
-        let instead = "set the key's numbers and law with set_numbers";
-        Err(unsupported("configure", instead).into())
-    }
-
     fn reconfigure(&self, _config: Arc<Config>) -> Result<(), Unsupported> {
         Err(unsupported("reconfigure", CONFIGURE_THERE))
     }

@@ -318,7 +318,6 @@ async fn what_a_coordinator_keeps_cannot_be_changed_here() {
     let (key, config) = (Key::host("example.com").unwrap(), Config::crawler());
     let limits = config.limits;
     let refused = [
-        limiter.configure(&key, config.clone()),
         limiter.reconfigure(config),
         limiter.reconfigure_new(limits),
         limiter.restore(&key, b"state"),

@@ -182,7 +182,8 @@ impl Local {
                 RefusalReason::Wait(_)
                 | RefusalReason::Queue
                 | RefusalReason::Asked
-                | RefusalReason::Refused => {}
+                | RefusalReason::Refused
+                | RefusalReason::NoLabel => {}
             }
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 {

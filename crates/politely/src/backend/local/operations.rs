@@ -26,6 +26,16 @@ use crate::permit::{Departure, Permit};
 use crate::snapshot::{Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
+impl Local {
+    /// Sets a valid configuration for one key.
+    pub(crate) fn configure(&self, key: &Key, config: Arc<Config>) -> Result<(), Full> {
+        let now = self.now();
+        let mut found = self.registry.find_or_make(key, now)?;
+        found.shard.configure(found.slot, &config, now);
+        Ok(())
+    }
+}
+
 impl Operations for Local {
     fn acquire<'a>(
         &'a self,
@@ -200,13 +210,6 @@ impl Operations for Local {
 
     fn forget(&self, key: &Key) {
         self.with_known(key, |now, entry| entry.host.forget(now, entry.config));
-    }
-
-    fn configure(&self, key: &Key, config: Arc<Config>) -> Result<(), SetError> {
-        let now = self.now();
-        let mut found = self.registry.find_or_make(key, now)?;
-        found.shard.configure(found.slot, &config, now);
-        Ok(())
     }
 
     fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported> {

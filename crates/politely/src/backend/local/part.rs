@@ -82,3 +82,15 @@ pub(crate) fn renew(parts: &[Part]) -> Option<Duration> {
         Some(least.min(lasts))
     })
 }
+
+/// Ends the leases of keys that only limit the request: they learn nothing from `report`.
+pub(crate) fn release(parts: &[Part], report: &Report) {
+    for part in parts {
+        let now = part.shard.clock.now();
+        part.with(|entry| {
+            let host = &mut *entry.host;
+            host.settle(now, part.lease, &report.used, entry.config);
+            host.release(now, part.lease, report.bytes, entry.config);
+        });
+    }
+}

@@ -183,14 +183,6 @@ impl Operations for Store {
         self.0.apply(key, Event::Forget);
     }
 
-    fn configure(&self, _key: &Key, _config: Arc<Config>) -> Result<(), SetError> {
-        Err(SetError::Unsupported(Unsupported {
-            operation: "configure",
-            backend: BACKEND,
-            instead: "set the key's numbers and law with set_numbers",
-        }))
-    }
-
     fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported> {
         let now = self.0.clock.now();
         self.0.state.lock().node.set_config(config, now);

@@ -8,6 +8,8 @@ use politely_core::key::KeyError;
 use politely_core::signal::Failure;
 use url::Url;
 
+use crate::labels::Labels;
+
 use super::{NotSent, PartialContent, Unprocessed};
 
 /// A client: its types, and how it sends.
@@ -19,6 +21,8 @@ pub(crate) trait Exchange {
     fn method(request: &Self::Request) -> &Method;
     fn url(request: &Self::Request) -> Result<Cow<'_, Url>, KeyError>;
     fn headers(request: &Self::Request) -> &HeaderMap;
+    /// Returns the labels in the extensions of the request.
+    fn labels<'a>(&'a self, request: &'a Self::Request) -> Option<&'a Labels>;
     /// Returns a copy of the request, if its body can be copied.
     fn copy(request: &Self::Request) -> Option<Self::Request>;
     /// Returns the failure behind the error. `None` means that the error says nothing about the

@@ -86,7 +86,7 @@ use crate::backend::operations::{Head, Later};
 use crate::clock::wall_clock;
 use crate::error::AcquireError;
 use crate::http::redirect::target;
-use crate::limiter::{Limiter, Ruled};
+use crate::limiter::{Limiter, Plan, RequestView};
 use crate::permit::{Judged, Permit, Slot};
 use crate::retries::Retries;
 use crate::sync::sleep;
@@ -102,6 +102,8 @@ use targets::Targets;
 /// Maximum number of repeats of a request that the server did not process, before it counts as
 /// failed.
 pub const REPEATS_MAX: u32 = 2;
+/// The label with the name of a worker.
+const CLIENT: &str = "client";
 
 /// The way of sending requests: the limiter, the keys and the number of attempts. Clones are cheap
 /// and share the limiter and the retry budgets.
@@ -218,8 +220,18 @@ impl Attempts {
         let page = Resource::of(url.as_str());
         let resource = Some(page);
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
-        let ruled = self.limiter.ruled(Some(&url), X::method(&request), keys);
-        let keys = &ruled.keys;
+        let labels = exchange.labels(&request).cloned();
+        let labels = labels.as_ref();
+        let consumer = labels.and_then(|labels| labels.get(CLIENT));
+        let consumer = consumer.unwrap_or_default();
+        let plan = self.limiter.plan(RequestView {
+            keys,
+            url: Some(&url),
+            method: X::method(&request),
+            labels: &|name| labels?.get(name),
+        });
+        let plan = plan.map_err(|missing| NotSent::Acquire(missing.into()))?;
+        let key = plan.key();
         let wants_part = X::headers(&request).contains_key(RANGE);
         let rest = self.targets.rest(page, self.limiter.now());
         if !rest.is_zero() {
@@ -227,19 +239,20 @@ impl Attempts {
         }
         let mut attempt = Attempt::first(X::method(&request).clone());
         loop {
-            let copy = self.copy_of::<X>(&request, &ruled);
+            let copy = self.copy_of::<X>(&request, &plan);
             let asked = self.limiter.now();
             let head = Head {
                 method: &attempt.method,
                 url: &url,
+                labels,
             };
-            let permit = self.limiter.acquire_ruled(&ruled, head).await;
+            let permit = self.limiter.acquire_planned(&plan, head, consumer).await;
             let mut permit = permit.map_err(NotSent::from)?;
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
             let span = tracing::debug_span!(
                 "politely.request",
-                key = %keys[0],
+                key = %key,
                 attempt = attempt.number,
                 waited_ms = sent.since(asked).as_millis() as u64,
                 status = Empty,
@@ -256,7 +269,7 @@ impl Attempts {
             let latency = self.limiter.now().since(sent);
             let (report, directions, came) = match result {
                 Ok(response) => {
-                    let reading = self.read_head(response, permit, latency, &ruled, resource);
+                    let reading = self.read_head(response, permit, latency, &plan, resource);
                     let (report, directions, response) = reading.instrument(span.clone()).await;
                     self.delay_target(&report, response.headers(), &url);
                     let part = PartialContent::of(response.status(), response.headers());
@@ -281,13 +294,13 @@ impl Attempts {
             span.record("signal", tracing::field::debug(report.signal));
             drop(span);
             let own = attempt.failures.own;
-            let mut resent = attempt.as_resent(ruled.resends(&attempt.method), &report);
-            let again = self.again(&mut resent, &report, &directions, &keys[0], copy);
+            let mut resent = attempt.as_resent(plan.resends(&attempt.method), &report);
+            let again = self.again(&mut resent, &report, &directions, key, copy);
             attempt.failures = resent.failures;
             let Some((after, copy)) = again else {
                 return came;
             };
-            let after = match self.judged(judge, &keys[0]).await {
+            let after = match self.judged(judge, key).await {
                 None => after,
                 Some(Judged::Retry { after, is_charged }) => {
                     attempt.failures = Failures::counted(own + u32::from(is_charged));
@@ -360,10 +373,10 @@ impl Attempts {
         }
     }
 
-    fn copy_of<X: Exchange>(&self, request: &X::Request, ruled: &Ruled) -> Option<X::Request> {
+    fn copy_of<X: Exchange>(&self, request: &X::Request, plan: &Plan) -> Option<X::Request> {
         let method = X::method(request);
         let repeatable =
-            self.policy.methods.contains(method) || method.is_idempotent() || ruled.resends(method);
+            self.policy.methods.contains(method) || method.is_idempotent() || plan.resends(method);
         repeatable.then(|| X::copy(request)).flatten()
     }
 
@@ -390,13 +403,13 @@ impl Attempts {
         response: Response<B>,
         permit: Permit,
         latency: Duration,
-        ruled: &Ruled,
+        plan: &Plan,
         resource: Option<Resource>,
     ) -> (Report, Directions, Response<PacedBody<B>>) {
-        let key = &ruled.keys[0];
+        let key = plan.key();
         let (head, body) = response.into_parts();
         let mut body = Peeked::new(body);
-        let reads_bodies = self.classifier.reads_bodies() || ruled.reads_bodies();
+        let reads_bodies = self.classifier.reads_bodies() || plan.reads_bodies();
         if reads_bodies || may_be_block_page(head.status) {
             body.read_start().await;
         }
@@ -407,13 +420,13 @@ impl Attempts {
         };
         let mut report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
         report.resource = resource;
-        let held = ruled.judge(&outcome, &mut report);
+        let held = plan.judge_and_warn(&outcome, &mut report);
         let (directions, slot): (_, Slot) = permit.report_head(&report);
         if let Some(length) = held {
             // If there is no room for the key, it has no request to hold.
             let _ = self.limiter.hold(key, length, HoldReason::Operator);
         }
-        let (others, length) = ruled.held(&report);
+        let (others, length) = plan.held(&report);
         for other in others {
             // The keys of a granted request are known, so there is room for them.
             let _ = self.limiter.hold(other, length, HoldReason::RetryAfter);

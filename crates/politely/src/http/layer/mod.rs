@@ -50,6 +50,7 @@ use url::Url;
 use crate::http::attempts::{
     Attempts, Ended, Exchange, PacedBody, Unprocessed, failure_of, unprocessed,
 };
+use crate::labels::Labels;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -230,6 +231,10 @@ where
 
     fn headers(request: &Request<B>) -> &HeaderMap {
         request.headers()
+    }
+
+    fn labels<'a>(&'a self, request: &'a Request<B>) -> Option<&'a Labels> {
+        request.extensions().get()
     }
 
     fn copy(request: &Request<B>) -> Option<Request<B>> {

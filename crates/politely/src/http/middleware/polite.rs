@@ -11,6 +11,7 @@ use reqwest_middleware::{Error, Middleware, Next, Result};
 use url::Url;
 
 use crate::http::attempts::{Attempts, Ended, Exchange, Unprocessed, failure_of, unprocessed};
+use crate::labels::Labels;
 
 /// A middleware that paces, classifies, reports and retries every request of a client. Put it after
 /// the middlewares that should see a request once, and before the middlewares that should see every
@@ -93,6 +94,10 @@ impl Exchange for Onward<'_> {
 
     fn headers(request: &Request) -> &HeaderMap {
         request.headers()
+    }
+
+    fn labels<'a>(&'a self, _: &'a Request) -> Option<&'a Labels> {
+        self.extensions.get()
     }
 
     fn copy(request: &Request) -> Option<Request> {

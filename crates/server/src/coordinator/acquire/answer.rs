@@ -59,7 +59,7 @@ impl Call<'_> {
             return self.id_is_used(wanted.item, "it was cancelled");
         }
         if let Some(share) = &wanted.share {
-            self.coordinator.share_left(share);
+            share.granted();
         }
         let has_waited = permit.has_waited();
         inner
@@ -89,7 +89,7 @@ impl Call<'_> {
                 slots,
                 others: others.into(),
                 resource: wanted.resource.filter(|_| slots == 1),
-                ruled: wanted.ruled.clone(),
+                plan: wanted.plan.clone(),
                 session: None,
             };
             inner.permits.put(number, out);
@@ -207,8 +207,8 @@ impl Call<'_> {
         let limiter = &self.coordinator.0.limiter;
         let now = self.coordinator.now();
         let key = wanted.keys.get(refusal.index()).unwrap_or(&wanted.keys[0]);
-        let ruled = wanted.ruled.as_ref();
-        self.waits_for_own |= ruled.is_some_and(|ruled| ruled.of_caller.contains(key));
+        let plan = wanted.plan.as_ref();
+        self.waits_for_own |= plan.is_some_and(|plan| plan.keys_of_caller().contains(key));
         let explained = limiter.explain(key);
         let position = limiter.position(key, wanted.arrival.unwrap_or(Arrival::LAST)) as u32;
         let wait = explained.as_ref().and_then(|explained| explained.wait);
@@ -237,9 +237,6 @@ impl Call<'_> {
             Some(wait) => wait.reason.to_string(),
             None => refusal.reason.to_string(),
         };
-        if let Some(share) = wanted.share.as_ref().filter(|_| wanted.claim.is_none()) {
-            self.coordinator.share_unused(share);
-        }
         self.worker.waits();
         self.wait(wanted.item, at.max(now + SOON), &reason, position);
     }

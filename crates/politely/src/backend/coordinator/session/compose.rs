@@ -114,7 +114,10 @@ impl Session {
         let delay = |key: &Key| delays.of(key, now);
         let (requests, mut acquire) = self.lines.take(ITEMS, &self.prefix, delay);
         for item in &mut acquire {
-            item.labels.clone_from(&self.labels);
+            for (name, value) in &self.labels {
+                let label = item.labels.entry(name.clone());
+                label.or_insert_with(|| value.clone());
+            }
         }
         let count = self.reports.len().min(ITEMS / 4);
         let reports: Vec<(Key, Told)> = match kind {

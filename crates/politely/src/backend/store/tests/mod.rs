@@ -6,6 +6,7 @@ mod conformance;
 mod frozen;
 mod line;
 mod loss;
+mod own_keys;
 mod refused;
 mod upgrade;
 mod watching;

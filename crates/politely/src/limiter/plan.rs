@@ -1,0 +1,300 @@
+//! A request under the limiter's policy: its keys, its cost, its group, and the meaning of its
+//! answer.
+//!
+//! The policy is applied here only, for the layers, for `politely fetch` and for the coordinator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use politely_core::host::AcquireRequest;
+use politely_core::key::Key;
+use politely_core::signal::{Outcome, Report};
+use url::Url;
+
+use super::share::Share;
+use super::{Builder, Limiter};
+use crate::error::{Keys, MissingLabel};
+use crate::policy::{AnswerRule, Caller, Rule, RuleBook, Ruling};
+
+/// The parts of a request that a policy reads.
+#[derive(Clone)]
+pub struct RequestView<'a> {
+    /// The keys of the request. The first learns from the outcome.
+    pub keys: Vec<Key>,
+    /// The URL. Without it, rules about paths do not apply.
+    pub url: Option<&'a Url>,
+    /// The method.
+    pub method: &'a Method,
+    /// Returns the value of a label.
+    pub labels: &'a dyn Fn(&str) -> Option<&'a str>,
+}
+
+/// What the policy says about one request.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    keys: Vec<Key>,
+    ask: AcquireRequest,
+    ruled: Option<Ruled>,
+}
+
+/// The rule of a request, and the keys that it added.
+#[derive(Clone, Debug)]
+struct Ruled {
+    rule: Arc<Rule>,
+    account: Option<Key>,
+    /// The keys that a refusal holds beside the first.
+    held: Vec<Key>,
+    /// The keys that the labels of the caller select. Other callers have others.
+    of_caller: Vec<Key>,
+}
+
+impl<'a> RequestView<'a> {
+    /// Returns a GET of which only the keys are known.
+    pub(super) const fn of_keys(keys: Vec<Key>) -> Self {
+        Self {
+            keys,
+            url: None,
+            method: &Method::GET,
+            labels: &|_| None,
+        }
+    }
+}
+
+impl Plan {
+    /// Returns the plan of a request without a policy.
+    fn without_policy(keys: Vec<Key>) -> Self {
+        Self {
+            keys,
+            ask: AcquireRequest::default(),
+            ruled: None,
+        }
+    }
+
+    /// Returns the keys of the request, and then those that its rules add. Acquire a permit for
+    /// them: the policy is not applied a second time.
+    pub fn keys(&self) -> Keys<'_> {
+        Keys::planned(&self.keys)
+    }
+
+    /// Returns the same keys as a slice.
+    pub fn all_keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    pub(super) fn into_keys(self) -> Vec<Key> {
+        self.keys
+    }
+
+    /// Returns the key that learns from the outcome.
+    ///
+    /// # Panics
+    /// If the request had no key.
+    pub fn key(&self) -> &Key {
+        &self.keys[0]
+    }
+
+    /// Returns the costs of the request by its rule.
+    pub const fn ask(&self) -> &AcquireRequest {
+        &self.ask
+    }
+
+    /// Returns `ask` with the costs of the rule, for those that it does not state.
+    pub fn costing(&self, mut ask: AcquireRequest) -> AcquireRequest {
+        if ask.cost <= 1 {
+            ask.cost = self.ask.cost;
+        }
+        ask.units = ask.units.or(&self.ask.units);
+        ask
+    }
+
+    /// Returns the rule of the first key.
+    pub fn rule(&self) -> Option<&Rule> {
+        self.ruled.as_ref().map(|ruled| &*ruled.rule)
+    }
+
+    /// Returns the keys that the labels of the caller select.
+    pub fn keys_of_caller(&self) -> &[Key] {
+        self.ruled.as_ref().map_or(&[], |ruled| &ruled.of_caller)
+    }
+
+    /// Gives `report` the meaning of the rule about answers that fits, and returns that rule.
+    pub fn judge(&self, outcome: &Outcome<'_>, report: &mut Report) -> Option<&AnswerRule> {
+        self.rule()?.judge(outcome, report)
+    }
+
+    /// Works as [`Plan::judge`], logs a warning if the rule says so, and returns how long the rule
+    /// holds the key.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "reqwest")),
+        allow(dead_code, reason = "the HTTP layers call it")
+    )]
+    pub(crate) fn judge_and_warn(
+        &self,
+        outcome: &Outcome<'_>,
+        report: &mut Report,
+    ) -> Option<Duration> {
+        let answer = self.judge(outcome, report)?;
+        if answer.notify {
+            let (key, line, signal) = (self.key(), answer.line, answer.signal.as_str());
+            tracing::warn!(%key, line, signal, status = report.status, "an answer fits a rule");
+        }
+        answer.hold
+    }
+
+    /// Returns the keys that an answer holds beside the first, and how long.
+    pub fn held(&self, report: &Report) -> (&[Key], Duration) {
+        match (&self.ruled, Rule::hold_of(report)) {
+            (Some(ruled), Some(length)) => (&ruled.held, length),
+            _ => (&[], Duration::ZERO),
+        }
+    }
+
+    /// Returns whether a rule about answers reads the body.
+    pub fn reads_bodies(&self) -> bool {
+        self.rule().is_some_and(Rule::reads_bodies)
+    }
+
+    /// Returns whether a refused request is sent again, whatever its method.
+    pub fn resends(&self, method: &Method) -> bool {
+        self.rule().is_some_and(|rule| rule.resends(method))
+    }
+}
+
+impl Builder {
+    /// Sets the rules of limits.
+    ///
+    /// The tower layer and the reqwest middleware apply a rule whole: its keys, costs and rules
+    /// about answers, for the labels of the request ([`Labels`](crate::Labels)). [`Limiter::acquire`]
+    /// knows only keys, so paths and labels do not apply there; [`Limiter::plan`] does what the
+    /// layers do.
+    ///
+    /// ```
+    /// # #[cfg(feature = "policy")] {
+    /// use politely::Limiter;
+    ///
+    /// let rules = "[[rule]]\nmatch = [\"api.example.com\"]\nlimits = [\"1000/h\"]";
+    /// let limiter = Limiter::builder().policy(rules.parse()?).build()?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn policy(mut self, rules: RuleBook) -> Self {
+        self.policy = Some(Arc::new(rules));
+        self
+    }
+}
+
+impl Limiter {
+    /// Puts `policy` into force, in place of the one before. A key follows its new rule from its
+    /// next request on.
+    pub fn set_policy(&self, policy: RuleBook) {
+        self.0.policy.replace(policy);
+    }
+
+    /// Returns what the policy says about a request, and lets its keys follow their rules.
+    ///
+    /// # Errors
+    /// The rule needs a label that the request does not have.
+    pub fn plan(&self, request: RequestView<'_>) -> Result<Plan, MissingLabel> {
+        let Some(book) = self.0.policy.book() else {
+            return Ok(Plan::without_policy(request.keys));
+        };
+        let RequestView {
+            mut keys,
+            url,
+            method,
+            labels,
+        } = request;
+        let mut first: Option<Ruled> = None;
+        let (mut added, mut own) = (Vec::new(), Vec::with_capacity(keys.len()));
+        for (i, key) in keys.iter().enumerate() {
+            let url = url.filter(|_| i == 0);
+            let ruling = match url {
+                Some(url) => book.of_url(url, key),
+                None => book.of_key(key),
+            };
+            own.push(ruling);
+            let Some(ruling) = ruling else { continue };
+            let caller = Caller {
+                url,
+                key,
+                method,
+                labels: &|name| labels(name),
+            };
+            let of_key = self.add_keys(ruling, &caller, &mut added)?;
+            if i == 0 {
+                first = Some(of_key);
+            }
+        }
+        for (key, ruling) in keys.iter().zip(own) {
+            if !added.contains(key) {
+                // If there is no room for a key, the request for a permit fails with that error.
+                let _ = self.follow_rule(key, ruling.map(Ruling::own));
+            }
+        }
+        for key in added {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let costs = first.as_ref().map(|first| &first.rule.costs);
+        let ask = costs.map_or_else(AcquireRequest::default, |costs| AcquireRequest {
+            cost: costs.requests(method).unwrap_or(1),
+            units: costs.units(method),
+            ..AcquireRequest::default()
+        });
+        Ok(Plan {
+            keys,
+            ask,
+            ruled: first,
+        })
+    }
+
+    /// Adds the keys of a rule to `added`, and lets them follow it.
+    fn add_keys(
+        &self,
+        ruling: Ruling<'_>,
+        caller: &Caller<'_>,
+        added: &mut Vec<Key>,
+    ) -> Result<Ruled, MissingLabel> {
+        if let Some((name, label)) = ruling.missing_label(caller) {
+            return Err(MissingLabel {
+                line: ruling.rule.line,
+                name: name.to_string(),
+                label: label.to_owned(),
+            });
+        }
+        let mut ruled = Ruled {
+            rule: Arc::clone(ruling.rule),
+            account: None,
+            held: Vec::new(),
+            of_caller: Vec::new(),
+        };
+        for (key, of_rule) in ruling.keys(caller) {
+            let _ = self.follow_rule(&key, Some(of_rule.follows()));
+            let account = ruling.rule.account();
+            if account.is_some_and(|account| std::ptr::eq(account, of_rule)) {
+                ruled.account = Some(key.clone());
+            }
+            if of_rule.is_held {
+                ruled.held.push(key.clone());
+            }
+            if of_rule.name.labels().next().is_some() {
+                ruled.of_caller.push(key.clone());
+            }
+            added.push(key);
+        }
+        Ok(ruled)
+    }
+
+    /// Returns the place of a request of `consumer` among the groups of its rule. Returns `None` if
+    /// the rule has no shares.
+    pub fn enter_share(&self, plan: &Plan, consumer: &str, cost: u16) -> Option<Share> {
+        let ruled = plan.ruled.as_ref()?;
+        let weights = &ruled.rule.share;
+        let key = ruled.account.as_ref().unwrap_or_else(|| plan.key());
+        (!weights.is_empty())
+            .then(|| (self.0.policy.shares()).enter(key, weights, consumer, cost, self.now()))
+    }
+}

@@ -1,0 +1,186 @@
+//! A policy in a program: through the layer, through the middleware, and by plans.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::Empty;
+use politely::policy::RuleBook;
+use politely::{
+    AcquireError, AcquireRequest, Arrival, Clock, Config, Key, Labels, Limiter, Plan, Refusal,
+    RefusalReason, RequestView,
+};
+use tower::ServiceExt;
+use url::Url;
+
+use crate::support::{client, get, service, unlimited};
+
+const RULES: &str = r#"
+[[rule]]
+match = ["127.0.0.1/search/*"]
+account = "search"
+limits = ["1/h"]
+
+[[rule]]
+match = ["127.0.0.1"]
+account = "team/{team}"
+limits = ["2/h"]
+"#;
+
+fn limiter(rules: &str) -> Limiter {
+    let rules: RuleBook = rules.parse().unwrap();
+    let builder = Limiter::builder().config(Config::fixed(1_000.0, 100.0));
+    builder.clock(Clock::tokio()).policy(rules).build().unwrap()
+}
+
+fn plan(limiter: &Limiter, url: &str, labels: &Labels) -> Plan {
+    let url = Url::parse(url).unwrap();
+    let view = RequestView {
+        keys: vec![Key::of_url(&url).unwrap()],
+        url: Some(&url),
+        method: &Method::GET,
+        labels: &|name| labels.get(name),
+    };
+    limiter.plan(view).unwrap()
+}
+
+fn try_plan(limiter: &Limiter, plan: &Plan) -> Result<politely::Permit, Refusal> {
+    limiter.try_in_turn(plan.keys(), plan.ask().clone(), Arrival::LAST)
+}
+
+fn custom(name: &str) -> Key {
+    Key::custom(name).unwrap()
+}
+
+#[tokio::test]
+async fn the_layer_counts_a_request_under_the_keys_of_its_path_and_its_labels() {
+    let server = unlimited().await;
+    let limiter = limiter(RULES);
+    let service = service(limiter.clone());
+    get(&service, &server.url("/search/1")).await;
+    for team in ["red", "blue", "red"] {
+        let mut request = Request::get(server.url("/1"))
+            .body(Empty::<Bytes>::new())
+            .unwrap();
+        let labels = Labels::from_iter([("team", team)]);
+        request.extensions_mut().insert(labels);
+        service.clone().oneshot(request).await.unwrap();
+    }
+    let granted = |key: &str| limiter.explain(&custom(key)).unwrap().tally.granted;
+    assert_eq!(granted("search"), 1);
+    assert_eq!((granted("team/red"), granted("team/blue")), (2, 1));
+}
+
+#[tokio::test]
+async fn the_middleware_reads_labels_too() {
+    let server = unlimited().await;
+    let limiter = limiter(RULES);
+    let client = client(limiter.clone());
+    let request = client.get(server.url("/1"));
+    let request = request.with_extension(Labels::from_iter([("team", "red")]));
+    request.send().await.unwrap();
+    let red = limiter.explain(&custom("team/red")).unwrap();
+    assert_eq!(red.tally.granted, 1);
+}
+
+#[tokio::test]
+async fn a_request_without_the_label_of_its_rule_is_an_error_that_names_it() {
+    let limiter = limiter(RULES);
+    let key = Key::host("http://127.0.0.1/").unwrap();
+    let Err(AcquireError::Label(missing)) = limiter.acquire(&key).await else {
+        panic!("it has no label")
+    };
+    assert_eq!(
+        missing.to_string(),
+        "the rule of line 7 of the policy counts under custom/team/{team}; send the label \"team\""
+    );
+    let refusal = limiter.try_acquire(&key).unwrap_err();
+    assert_eq!(refusal.reason, RefusalReason::NoLabel);
+    let served = client(limiter).get("http://127.0.0.1:1/").send().await;
+    assert!(
+        format!("{served:?}").contains("send the label"),
+        "{served:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_plan_is_applied_once() {
+    let limiter = limiter(RULES);
+    let red = Labels::from_iter([("team", "red")]);
+    let plan = plan(&limiter, "http://127.0.0.1/1", &red);
+    assert_eq!(plan.all_keys().len(), 2);
+    for _ in 0..2 {
+        try_plan(&limiter, &plan)
+            .unwrap()
+            .report(&politely::Report::of(politely::Signal::Ok));
+    }
+    let refusal = try_plan(&limiter, &plan).unwrap_err();
+    assert_eq!(refusal.key, custom("team/red"));
+    let tally = limiter.explain(plan.key()).unwrap().tally;
+    assert_eq!((tally.reported, tally.live), (2, 0));
+}
+
+#[tokio::test]
+async fn a_new_policy_applies_from_the_next_request_on() {
+    let limiter = limiter(RULES);
+    let none = Labels::default();
+    let url = "http://127.0.0.1/search/1";
+    drop(try_plan(&limiter, &plan(&limiter, url, &none)).unwrap());
+    limiter.set_policy("[[rule]]\nmatch = [\"*\"]".parse().unwrap());
+    assert_eq!(plan(&limiter, url, &none).all_keys().len(), 1);
+    limiter.set_policy(RULES.parse().unwrap());
+    assert_eq!(plan(&limiter, url, &none).all_keys()[1], custom("search"));
+}
+
+/// Two groups of tasks wait for one key, whose permits go three to one.
+#[tokio::test(start_paused = true)]
+async fn waiting_requests_divide_a_key_by_the_weights_of_their_groups() {
+    let rules = "[[rule]]\nmatch = [\"*\"]\nlimits = [\"1 concurrent\"]\n\
+                 share = { batch = 1, interactive = 3 }\n";
+    let limiter = limiter(rules);
+    let url = "http://127.0.0.1/1";
+    let first = plan(&limiter, url, &Labels::default());
+    let holder = try_plan(&limiter, &first).unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let waiting = ["batch", "interactive"].into_iter().flat_map(|group| {
+        let (limiter, order) = (limiter.clone(), order.clone());
+        (0..40).map(move |_| {
+            let (limiter, order) = (limiter.clone(), order.clone());
+            tokio::spawn(async move {
+                let plan = plan(&limiter, url, &Labels::default());
+                let share = limiter.enter_share(&plan, group, 1).unwrap();
+                let ask = AcquireRequest::default();
+                let permit = limiter.acquire_in_turn(plan.keys(), ask, share.arrival());
+                let permit = permit.await.unwrap();
+                share.granted();
+                order.lock().unwrap().push(group);
+                permit.report(&politely::Report::of(politely::Signal::Ok));
+            })
+        })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    drop(holder);
+    for task in waiting {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap();
+    let early = order[..40].iter().filter(|group| **group == "interactive");
+    assert_eq!(early.count(), 30, "{order:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_leaves_its_share_to_its_group() {
+    let rules = "[[rule]]\nmatch = [\"*\"]\nshare = { a = 1, b = 1 }\n";
+    let limiter = limiter(rules);
+    let plan = plan(&limiter, "http://127.0.0.1/1", &Labels::default());
+    let enter = |group| limiter.enter_share(&plan, group, 1).unwrap();
+    let first = enter("a").arrival();
+    assert_eq!(enter("a").arrival(), first, "the one before was dropped");
+    let kept = enter("a");
+    kept.keep();
+    drop(kept);
+    assert!(enter("a").arrival() > first);
+    assert_eq!(enter("b").arrival(), first);
+}
