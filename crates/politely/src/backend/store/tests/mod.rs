@@ -258,7 +258,6 @@ async fn what_shared_keys_cannot_do_is_an_error_and_changes_nothing() {
     for name in ["a.example", "b.example"] {
         let key = Key::host(name).unwrap();
         let refused = [
-            limiter.configure(&key, Config::fixed(9.0, 9.0)),
             limiter
                 .readmit(&key, limiter.now(), Duration::from_secs(1))
                 .map(drop),
