@@ -1,6 +1,6 @@
 //! Names of keys with places that a request fills: `github/{token_name}`.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use http::Method;
 use politely_core::key::{Key, TEXT_LEN_MAX};
@@ -62,6 +62,15 @@ impl KeyTemplate {
         while let Some((before, after)) = rest.split_once('{') {
             let (name, after) = after.split_once('}').ok_or("a brace is not closed")?;
             push_text(&mut parts, before)?;
+            if before.is_empty()
+                && parts
+                    .last()
+                    .is_some_and(|last| !matches!(last, Part::Text(_)))
+            {
+                return Err(format!(
+                    "put a `/` between `{{{name}}}` and the place before it"
+                ));
+            }
             parts.push(match name {
                 HOST => Part::Host,
                 SITE => Part::Site,
@@ -98,7 +107,9 @@ impl KeyTemplate {
         for part in &self.parts {
             match part {
                 Part::Text(text) => name.push_str(text),
-                Part::Label(label) => name.push_str((caller.labels)(label).unwrap_or_default()),
+                Part::Label(label) => {
+                    name.push_str(&self.escaped((caller.labels)(label).unwrap_or_default()));
+                }
                 Part::Host => name.push_str(host_of(caller)),
                 Part::Site => match Key::site(host_of(caller)) {
                     Ok(site) => name.push_str(site.as_str().trim_start_matches("site/")),
@@ -112,10 +123,42 @@ impl KeyTemplate {
         key.unwrap_or_else(|_| caller.key.clone())
     }
 
+    /// Returns a label's value without the characters that separate it from other values, so that
+    /// different labels give different keys. They are percent-encoded, as `%`, `/` and `\` are.
+    fn escaped(&self, value: &str) -> String {
+        let separators = self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(&**text),
+            Part::Host | Part::Site | Part::Label(_) => None,
+        });
+        let is_one_place = self
+            .parts
+            .iter()
+            .filter(|part| !matches!(part, Part::Text(_)))
+            .count()
+            < 2;
+        let separators: String = separators.filter(|_| !is_one_place).collect();
+        let mut escaped = String::with_capacity(value.len());
+        for char in value.chars() {
+            if matches!(char, '%' | '/' | '\\') || separators.contains(char) {
+                let mut bytes = [0; 4];
+                for byte in char.encode_utf8(&mut bytes).bytes() {
+                    // Writing to a `String` cannot fail.
+                    _ = write!(escaped, "%{byte:02X}");
+                }
+            } else {
+                escaped.push(char);
+            }
+        }
+        escaped
+    }
+
     /// Replaces the labels whose values are known.
     pub(super) fn with_labels(&self, value: &dyn Fn(&str) -> Option<String>) -> Self {
         let parts = self.parts.iter().map(|part| match part {
-            Part::Label(name) => value(name).map_or_else(|| part.clone(), Part::Text),
+            Part::Label(name) => match value(name) {
+                Some(value) => Part::Text(self.escaped(&value)),
+                None => part.clone(),
+            },
             part => part.clone(),
         });
         let parts: Vec<Part> = parts.collect();
@@ -219,6 +262,8 @@ fn shortened(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn fill(text: &str, url: Option<&str>, key: &str, labels: &[(&str, &str)]) -> String {
@@ -244,7 +289,7 @@ mod tests {
         let labels = [("client", "w1"), ("token_name", "ci/7")];
         for (text, filled) in [
             ("example", "custom/example"),
-            ("github/{token_name}", "custom/github/ci/7"),
+            ("github/{token_name}", "custom/github/ci%2F7"),
             ("consumer/{client}", "custom/consumer/w1"),
             ("{site}:{host}", "custom/example.co.uk:api.a.example.co.uk"),
             ("a/{unknown}/b", "custom/a//b"),
@@ -258,6 +303,25 @@ mod tests {
             ("egress/p/a.example.com", "custom/example.com a.example.com"),
         ] {
             assert_eq!(fill("{site} {host}", None, key, &[]), filled);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn different_labels_give_different_keys(
+            template in prop::sample::select(vec!["{a}/{b}", "t-{a}-{b}", "{a} and {b}", "{b}%{a}", "{a}.{b}"]),
+            one in ("[ab/%\\\\ .-]{1,4}", "[ab/%\\\\ .-]{1,4}"),
+            other in ("[ab/%\\\\ .-]{1,4}", "[ab/%\\\\ .-]{1,4}"),
+        ) {
+            let name = |(a, b): &(String, String)| {
+                let filled = fill(template, None, "a.example", &[("a", a), ("b", b)]);
+                let template = KeyTemplate::read(template).unwrap();
+                let values = |name: &str| Some(if name == "a" { a.clone() } else { b.clone() });
+                let fixed = template.with_labels(&values).fixed.unwrap().to_string();
+                assert_eq!(fixed, filled);
+                filled
+            };
+            prop_assert_eq!(one == other, name(&one) == name(&other));
         }
     }
 

@@ -70,7 +70,7 @@ fn fetch_keeps_the_limits_of_a_rule() {
     let file = dir.path().join("rules.toml");
     fs::write(&file, RULES.replace("3/h", "2/2s")).unwrap();
     let urls = (0..5).map(|i| server.url(&format!("{i}")));
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let said = run(fetch_at("1000").arg("--policy").arg(&file).args(urls));
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(began.elapsed().as_millis() >= 3_900);
@@ -237,7 +237,7 @@ fn fetch_reads_answers_as_its_rules_say() {
             .arg(&file);
         command
     };
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let said = run(fetch().args(&urls));
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(began.elapsed().as_millis() >= 1_000, "the host was held");

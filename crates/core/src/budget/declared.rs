@@ -173,17 +173,19 @@ impl FromStr for DeclaredLimit {
 fn quantity_of(text: &str) -> Result<(u64, LimitUnit), String> {
     let (number, name) = split_quantity(text)?;
     let (scale, unit) = match name {
-        "" | "requests" | "request" => (1, LimitUnit::Requests),
-        "B" | "bytes" | "byte" => (1, LimitUnit::Bytes),
-        "kB" | "KB" => (1_000, LimitUnit::Bytes),
-        "MB" => (1_000_000, LimitUnit::Bytes),
-        "GB" => (1_000_000_000, LimitUnit::Bytes),
-        "TB" => (1_000_000_000_000, LimitUnit::Bytes),
-        "KiB" => (1 << 10, LimitUnit::Bytes),
-        "MiB" => (1 << 20, LimitUnit::Bytes),
-        "GiB" => (1 << 30, LimitUnit::Bytes),
+        "" | "requests" | "request" | "reqs" | "req" | "r" | "rq" | "calls" | "call" | "hits"
+        | "hit" => (1, LimitUnit::Requests),
+        "B" | "b" | "bytes" | "byte" => (1, LimitUnit::Bytes),
+        "kB" | "KB" | "kb" => (1_000, LimitUnit::Bytes),
+        "MB" | "mb" => (1_000_000, LimitUnit::Bytes),
+        "GB" | "gb" => (1_000_000_000, LimitUnit::Bytes),
+        "TB" | "tb" => (1_000_000_000_000, LimitUnit::Bytes),
+        "KiB" | "kib" => (1 << 10, LimitUnit::Bytes),
+        "MiB" | "mib" => (1 << 20, LimitUnit::Bytes),
+        "GiB" | "gib" => (1 << 30, LimitUnit::Bytes),
         other => {
-            let Ok(name) = other.parse() else {
+            let name = other.parse().ok().filter(|_| is_a_word(other));
+            let Some(name) = name else {
                 let other = shown(other);
                 return Err(format!(
                     "unknown unit `{other}`; use requests, bytes, MB, or a name such as tokens"
@@ -195,24 +197,46 @@ fn quantity_of(text: &str) -> Result<(u64, LimitUnit), String> {
     Ok((bounded(number.checked_mul(scale))?, unit))
 }
 
+/// Returns whether a text can name a unit that requests state. Short and numbered texts are likely
+/// mistakes, such as `ops`, `qps` or `e6`, and bits per second are no unit at all.
+fn is_a_word(text: &str) -> bool {
+    const BITS: [&str; 4] = ["bit", "bits", "bps", "Bps"];
+    let is_long = text.len() >= 4 && text.starts_with(|first: char| first.is_ascii_alphabetic());
+    is_long && !BITS.iter().any(|bits| text.ends_with(bits))
+}
+
 /// Splits `200k requests` into 200,000 and `requests`.
 fn split_quantity(text: &str) -> Result<(u64, &str), String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, rest) = text.split_at(digits);
+    let (number, mut rest) = text.split_at(digits);
     if number.is_empty() {
         let what = if rest.is_empty() { "nothing" } else { rest };
         let what = shown(what);
         return Err(format!("begin with a whole number, not with `{what}`"));
     }
+    let mut exponent = None;
+    if let Some(power) = rest.strip_prefix(['e', 'E']) {
+        let digits = power.bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 {
+            exponent = Some(power[..digits].parse::<u32>().ok());
+            rest = &power[digits..];
+        }
+    }
     let word = rest.split_whitespace().next().unwrap_or_default();
     let scale = match word {
-        _ if rest.starts_with(char::is_whitespace) => None,
+        _ if exponent.is_some() || rest.starts_with(char::is_whitespace) => None,
         "k" | "K" => Some(1_000),
         "M" => Some(1_000_000),
         _ => None,
     };
     let unit = if scale.is_some() { &rest[1..] } else { rest }.trim();
     let number = number.parse::<u64>().ok();
+    let scale = match exponent {
+        None => scale,
+        Some(power) => power
+            .and_then(|power| 10_u64.checked_pow(power))
+            .or(Some(u64::MAX)),
+    };
     let number = number.and_then(|number| number.checked_mul(scale.unwrap_or(1)));
     Ok((bounded(number)?, unit))
 }

@@ -25,6 +25,13 @@ fn limits_are_read_as_people_write_them() {
         ("1 GiB/day@UTC", "1073741824 bytes/day@UTC"),
         ("100 concurrent; 10/s", "10/s; 100 concurrent"),
         ("20 in flight", "20 concurrent"),
+        ("10r/s", "10/s"),
+        ("100 reqs/min; 5req/h", "100/min; 5/h"),
+        ("5mb/s", "5000000 bytes/s"),
+        ("200kb/s", "200000 bytes/s"),
+        ("1e6/day", "1000000/day"),
+        ("2e3 tokens/min", "2000 tokens/min"),
+        ("2E3MB/day", "2000000000 bytes/day"),
     ] {
         assert_eq!(read(written), meant, "{written}");
     }
@@ -39,6 +46,11 @@ fn a_wrong_text_is_one_line_that_names_it() {
         ("0 concurrent", "from 1 to 2^53"),
         ("-1/s", "begin with a whole number"),
         ("1.5/s", "unknown unit `.5`"),
+        ("10ops/s", "unknown unit `ops`"),
+        ("5mbit/s", "unknown unit `mbit`"),
+        ("5 mbps/s", "unknown unit `mbps`"),
+        ("1e99/s", "from 1 to 2^53"),
+        ("1e/s", "unknown unit `e`"),
         ("/s", "begin with a whole number"),
         ("99999999999999999999/s", "from 1 to 2^53"),
         ("9007199254740993/s", "from 1 to 2^53"),

@@ -119,6 +119,8 @@ pub enum GiveUpReason {
     Permanent(Failure),
     /// The same request would get this status again.
     Status(u16),
+    /// The server said that the request must not be sent again (`x-should-retry: false`).
+    Told,
     /// The host shows a challenge or block page. A further attempt would try to evade it.
     Blocked,
     /// The server's Retry-After is longer than [`Policy::retry_after_max`].
@@ -207,7 +209,9 @@ impl Policy {
     pub fn is_served(&self, report: &Report) -> bool {
         match (report.signal, report.status, report.failure) {
             (Signal::Ok, ..) => true,
-            (Signal::UrlError, Some(status), None) => !self.retries(status),
+            (Signal::UrlError, Some(status), None) => {
+                !self.retries(status) && report.may_retry != Some(true)
+            }
             _ => false,
         }
     }
@@ -341,13 +345,18 @@ impl Policy {
         if report.signal == Signal::Blocked {
             return Some(GiveUpReason::Blocked);
         }
+        if report.may_retry == Some(false) {
+            return Some(GiveUpReason::Told);
+        }
         if let Some(failure) = report
             .failure
             .filter(|failure| self.permanent.contains(failure))
         {
             return Some(GiveUpReason::Permanent(failure));
         }
-        let tried_again = |status| report.signal == Signal::RateLimited || self.retries(status);
+        let is_told = report.may_retry == Some(true);
+        let tried_again =
+            |status| is_told || report.signal == Signal::RateLimited || self.retries(status);
         // A connection may break after a good status. Then the failure counts.
         let status = report.status.filter(|_| report.failure.is_none());
         if let Some(status) = status.filter(|&status| !tried_again(status)) {
@@ -419,6 +428,7 @@ impl fmt::Display for GiveUpReason {
                 Failure::Malformed => "the response is malformed",
             }),
             Self::Status(status) => write!(f, "status {status} is final"),
+            Self::Told => f.write_str("the server said not to try again"),
             Self::Blocked => f.write_str("blocked by the host"),
             Self::Parked(asked) => write!(f, "parked: the host asked for {} s", asked.as_secs()),
             Self::Consecutive429(count) => write!(f, "{count} x 429 in a row"),

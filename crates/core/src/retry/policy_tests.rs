@@ -1,7 +1,6 @@
 use super::*;
 use crate::fault::Failures;
 use crate::retry::{Budget, BudgetRule};
-use crate::signal::Quotas;
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -9,19 +8,8 @@ const fn ms(ms: u64) -> Duration {
 
 fn report(signal: Signal) -> Report {
     Report {
-        signal,
-        status: None,
-        failure: None,
         latency: ms(10),
-        bytes: 0,
-        retry_after: None,
-        target_after: None,
-        quotas: Quotas::NONE,
-        resource: None,
-        alike: None,
-        was_served: false,
-        failed_before: false,
-        used: crate::budget::UnitCosts::NONE,
+        ..Report::of(signal)
     }
 }
 
@@ -421,6 +409,26 @@ fn a_connection_that_breaks_after_a_fine_status_is_a_failure() {
 }
 
 /// A challenge page has the status 403, 429 or 503. The status must not make the policy retry it.
+#[test]
+fn the_servers_word_on_retries_is_obeyed() {
+    let told = |may_retry, code| Report {
+        may_retry: Some(may_retry),
+        ..status(code)
+    };
+    let policy = Policy::crawler();
+    for code in [429, 500, 503] {
+        let next = decide(&policy, &get(1), &told(false, code));
+        assert_eq!(next, Next::GiveUp(GiveUpReason::Told), "{code}");
+    }
+    for code in [409, 503] {
+        let next = decide(&policy, &get(1), &told(true, code));
+        assert!(matches!(next, Next::Retry { .. }), "{code}: {next:?}");
+        let last = decide(&policy, &get(policy.attempts_max), &told(true, code));
+        assert!(matches!(last, Next::GiveUp(_)), "{code}: {last:?}");
+    }
+    assert!(policy.is_served(&status(409)) && !policy.is_served(&told(true, 409)));
+}
+
 #[test]
 fn a_block_is_not_retried() {
     for policy in [Policy::crawler(), Policy::job_scraper()] {

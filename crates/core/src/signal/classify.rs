@@ -130,6 +130,9 @@ impl Classifier {
                     bytes,
                     retry_after,
                     target_after: asked.filter(|_| redirects && signal == Signal::Ok),
+                    may_retry: (status.as_u16() >= 400)
+                        .then(|| may_retry(headers))
+                        .flatten(),
                     quotas,
                     ..Report::of(signal)
                 }
@@ -143,6 +146,15 @@ impl fmt::Debug for Classifier {
         f.debug_struct("Classifier")
             .field("soft_block", &self.soft_block.is_some())
             .finish()
+    }
+}
+
+/// Returns whether the server said that the request may be sent again.
+fn may_retry(headers: &HeaderMap) -> Option<bool> {
+    match headers.get("x-should-retry")?.as_bytes() {
+        b"true" => Some(true),
+        b"false" => Some(false),
+        _ => None,
     }
 }
 

@@ -311,3 +311,13 @@ proptest! {
         prop_assert!(status != StatusCode::OK || matches!(report.signal, Signal::Ok | Signal::Blocked));
     }
 }
+
+#[test]
+fn a_server_may_say_whether_to_try_again() {
+    let may = |status, value| answered(status, &[("x-should-retry", value)], "").may_retry;
+    assert_eq!(
+        (may(429, "false"), may(409, "true")),
+        (Some(false), Some(true))
+    );
+    assert_eq!((may(429, "maybe"), may(200, "false")), (None, None));
+}

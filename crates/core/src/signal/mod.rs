@@ -149,6 +149,9 @@ pub struct Report {
     /// The wait for the target of a redirect: the Retry-After of a 3xx (RFC 9110 section 10.2.3).
     /// It delays the next hop of this request alone, at most [`WAIT_MAX`].
     pub target_after: Option<Duration>,
+    /// Whether the server said that the request may be sent again (`x-should-retry`, which OpenAI
+    /// and Anthropic send). `None`: it said nothing.
+    pub may_retry: Option<bool>,
     /// The quotas that the server named.
     pub quotas: Quotas,
     /// The URL that was requested, if the caller knows it. With it, the trouble of one URL slows no
@@ -182,6 +185,7 @@ impl Report {
             bytes: 0,
             retry_after: None,
             target_after: None,
+            may_retry: None,
             quotas: Quotas::NONE,
             resource: None,
             alike: None,

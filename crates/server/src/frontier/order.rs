@@ -35,6 +35,20 @@ pub(crate) enum Order {
     Pause(bool),
 }
 
+impl Order {
+    /// Changes the name of its domain, if it has one.
+    pub(super) fn of_domain(self, change: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Purge(domain) => Self::Purge(domain.map(change)),
+            Self::Delete(domain) => Self::Delete(domain.map(change)),
+            Self::Block(domain, until) => Self::Block(change(domain), until),
+            Self::Delay(domain, delay) => Self::Delay(change(domain), delay),
+            Self::Limit(domain, most) => Self::Limit(change(domain), most),
+            Self::Pause(is_paused) => Self::Pause(is_paused),
+        }
+    }
+}
+
 impl EmbeddedFrontier {
     /// Carries out an order. It is on disk when this returns.
     pub(crate) async fn order(&self, crawl: CrawlName, order: Order) -> Result<(), FrontierError> {

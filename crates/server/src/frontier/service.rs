@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely::core::key::KeyKind;
+use politely::core::key::{Key, KeyKind};
 use politely_api::wire::{
     DoneAnswer, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner, FrontierUrl,
 };
@@ -103,7 +103,8 @@ impl FrontierService {
     }
 
     /// Hands out units of work. Waits up to `wish.wait` until a domain may be handed out.
-    pub(crate) async fn take(&self, wish: Wish) -> Result<Taken, FrontierError> {
+    pub(crate) async fn take(&self, mut wish: Wish) -> Result<Taken, FrontierError> {
+        wish.domain = wish.domain.map(as_key);
         call!(self, frontier => frontier.take(wish).await)
     }
 
@@ -124,6 +125,7 @@ impl FrontierService {
 
     /// Carries out an order. It is stored when this returns.
     pub(crate) async fn order(&self, crawl: CrawlName, order: Order) -> Result<(), FrontierError> {
+        let order = order.of_domain(as_key);
         call!(self, frontier => frontier.order(crawl, order).await)
     }
 
@@ -151,7 +153,7 @@ impl FrontierService {
         days: u32,
     ) -> Result<u64, FrontierError> {
         match &self.0 {
-            Kind::Embedded(frontier) => frontier.forget(crawl, domain, days).await,
+            Kind::Embedded(frontier) => frontier.forget(crawl, domain.map(as_key), days).await,
             Kind::Fleet(_) => Err(FrontierError::NotShared("forget pages by their age")),
         }
     }
@@ -205,6 +207,7 @@ impl FrontierService {
         crawl: CrawlName,
         name: String,
     ) -> Result<FrontierDomain, FrontierError> {
+        let name = as_key(name);
         call!(self, frontier => frontier.domain(crawl, name).await)
     }
 
@@ -216,6 +219,7 @@ impl FrontierService {
         after: Option<u64>,
         most: usize,
     ) -> Result<(Vec<FrontierUrl>, Option<u64>), FrontierError> {
+        let domain = as_key(domain);
         call!(self, frontier => frontier.pages(crawl, domain, after, most).await)
     }
 
@@ -252,4 +256,10 @@ impl FrontierService {
             Kind::Fleet(_) => None,
         }
     }
+}
+
+/// Returns the name of a domain as a page's key is stored. A name that is no key stays as it is,
+/// and is unknown.
+fn as_key(name: String) -> String {
+    Key::parse(&name).map_or(name, |key| key.as_str().to_owned())
 }
