@@ -24,6 +24,7 @@ def test_only_headers_that_matter_leave():
         "X-Rate-Limit-Reset": "9",
         "Anthropic-RateLimit-Tokens-Limit": "9",
         "Retry-After-Ms": "7",
+        "X-Should-Retry": "false",
         "Via": "1.1 x",
         "Set-Cookie": "secret=1",
         "X-Rated": "no",
@@ -40,6 +41,7 @@ def test_only_headers_that_matter_leave():
         "x-rate-limit-reset",
         "anthropic-ratelimit-tokens-limit",
         "retry-after-ms",
+        "x-should-retry",
         "via",
     }
 

@@ -17,6 +17,9 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Wrong> {
                 let count = book.rules().len();
                 let rules = if count == 1 { "rule" } else { "rules" };
                 println!("{}: {count} {rules}", file.display());
+                for (line, note) in book.notes() {
+                    println!("{}:{line}: note: {note}", file.display());
+                }
                 Ok(Exit::AllFetched)
             }
             Err(wrong) => {

@@ -44,6 +44,11 @@ impl RuleCosts {
         self.requests.of(method).map(|amount| amount as u16)
     }
 
+    /// Returns whether some request costs this unit.
+    pub(super) fn charge(&self, unit: UnitName) -> bool {
+        self.units.iter().any(|(name, _)| *name == unit)
+    }
+
     /// Returns the amounts of named units that a request costs.
     pub fn units(&self, method: &Method) -> UnitCosts {
         let costs = self.units.iter();

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use politely_core::budget::DeclaredLimits;
+use politely_core::budget::{DeclaredLimits, LimitUnit, UnitName};
 use politely_core::host::{KeyRule, Spacing};
 use politely_core::key::Key;
 use politely_core::signal::{Outcome, Report, Signal};
@@ -68,6 +68,8 @@ pub struct RuleBook {
     /// The rule of `*`.
     all: Option<usize>,
     preset: Option<Preset>,
+    /// What a reader should know, and on which line.
+    notes: Vec<(usize, String)>,
 }
 
 /// One rule.
@@ -158,6 +160,26 @@ impl Rule {
         self.keys.first().filter(|_| self.has_account)
     }
 
+    /// Returns the units of its limits that its costs do not charge.
+    fn uncharged_units(&self) -> Vec<UnitName> {
+        let of_keys = self
+            .keys
+            .iter()
+            .filter_map(|key| key.follows.limits.as_ref());
+        let limits = of_keys.chain([&self.limits]);
+        let units = limits.flat_map(|limits| limits.windows());
+        let mut uncharged = Vec::new();
+        for limit in units {
+            if let LimitUnit::Named(name) = limit.unit()
+                && !self.costs.charge(name)
+                && !uncharged.contains(&name)
+            {
+                uncharged.push(name);
+            }
+        }
+        uncharged
+    }
+
     /// Returns how long an answer holds the keys that `feedback` names.
     pub fn hold_of(report: &Report) -> Option<Duration> {
         let is_refused = report.signal == Signal::RateLimited;
@@ -208,6 +230,12 @@ impl RuleBook {
     /// Returns whether a rule depends on the path of a request.
     pub fn has_paths(&self) -> bool {
         !self.paths.is_empty()
+    }
+
+    /// Returns what the author of the file should know, by line: limits in an unusual notation, and
+    /// units that no request may ever cost.
+    pub fn notes(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.notes.iter().map(|(line, note)| (*line, &**note))
     }
 
     /// Returns the origin of the policy, if it is a preset.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use politely_core::budget::understood_as;
 use politely_core::host::Spacing;
 use serde::Deserialize;
 use toml::Spanned;
@@ -119,6 +120,12 @@ impl RuleBook {
             patterns.push(pattern.map_err(|why| placed((text.span().start, why)))?);
         }
         let limits = rule_key::limits(&written.limits, written_at).map_err(placed)?;
+        let of_keys = written.key.iter().flat_map(WrittenKey::limits);
+        for text in written.limits.iter().chain(of_keys) {
+            let at = lines.line(text.span().start);
+            let understood = understood_as(text.get_ref());
+            self.notes.extend(understood.map(|note| (at, note)));
+        }
         if let Some(learn) = &written.learn
             && !learn.get_ref()
             && limits.is_empty()
@@ -183,6 +190,12 @@ impl RuleBook {
             own: Arc::default(),
         }
         .with_key_rules();
+        for unit in rule.uncharged_units() {
+            let note = format!(
+                "no `cost` of the rule charges the unit {unit}, so only requests that state it count"
+            );
+            self.notes.push((line, note));
+        }
         self.note_keys(&rule).map_err(|why| wrong(line, why))?;
         let spans: Vec<usize> = r#match.iter().map(|text| text.span().start).collect();
         self.add(rule, patterns).map_err(|(at, known)| {

@@ -93,6 +93,12 @@ pub(super) struct WrittenKey {
     class: Option<Spanned<String>>,
 }
 
+impl WrittenKey {
+    pub(super) fn limits(&self) -> impl Iterator<Item = &Spanned<String>> {
+        self.limits.get_ref().iter()
+    }
+}
+
 /// Reads the keys of a rule beside its account.
 ///
 /// # Errors

@@ -38,6 +38,7 @@ _HEADERS = frozenset(
         "x-amzn-waf-action",
         "x-ms-retry-after-ms",
         "x-shopify-shop-api-call-limit",
+        "x-should-retry",
     }
 )
 _HEADER_PARTS = ("ratelimit", "rate-limit", "x-app-limit", "x-user-limit")

@@ -197,6 +197,34 @@ fn quantity_of(text: &str) -> Result<(u64, LimitUnit), String> {
     Ok((bounded(number.checked_mul(scale))?, unit))
 }
 
+/// Returns how the text of a limit was understood, if its unit or quantity is written in an unusual
+/// way.
+pub fn understood_as(text: &str) -> Option<String> {
+    let limit: DeclaredLimit = text.parse().ok()?;
+    let (amount, _) = text.split_once('/').or_else(|| text.split_once(" per "))?;
+    let name = amount
+        .trim()
+        .trim_start_matches(|char: char| char.is_ascii_digit());
+    let is_usual = match limit.unit {
+        LimitUnit::Requests => {
+            let name = name.strip_prefix(['k', 'K', 'M']).unwrap_or(name);
+            matches!(name.trim(), "" | "requests" | "request")
+        }
+        LimitUnit::Bytes => !name
+            .trim()
+            .starts_with(|first: char| first.is_ascii_lowercase()),
+        LimitUnit::Named(_) => true,
+    };
+    let is_usual = is_usual || matches!(name.trim(), "bytes" | "byte" | "kB");
+    (!is_usual).then(|| {
+        format!(
+            "`{}` is read as {limit}, in the unit {}",
+            shown(text),
+            limit.unit
+        )
+    })
+}
+
 /// Returns whether a text can name a unit that requests state. Short and numbered texts are likely
 /// mistakes, such as `ops`, `qps` or `e6`, and bits per second are no unit at all.
 fn is_a_word(text: &str) -> bool {

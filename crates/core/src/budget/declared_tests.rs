@@ -88,3 +88,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_unusual_text_is_told_as_it_was_understood() {
+    let told = understood_as("10r/s").expect("it is unusual");
+    assert_eq!(told, "`10r/s` is read as 10/s, in the unit requests");
+    for text in ["100 reqs/min", "5mb/s", "200kb/s", "1e6/day"] {
+        assert!(understood_as(text).is_some(), "{text}");
+    }
+    for text in [
+        "10/s",
+        "200k requests/min",
+        "5MB/s",
+        "5 bytes/s",
+        "9 tokens/s",
+        "2 concurrent",
+        "?",
+    ] {
+        assert_eq!(understood_as(text), None);
+    }
+}

@@ -20,7 +20,9 @@ mod spent;
 mod unit;
 
 pub use calendar::{Period, Zone};
-pub use declared::{DeclaredLimit, DeclaredLimits, LimitError, LimitUnit, LimitWindow};
+pub use declared::{
+    DeclaredLimit, DeclaredLimits, LimitError, LimitUnit, LimitWindow, understood_as,
+};
 pub use spent::Remainder;
 pub(crate) use spent::{Cost, Spent};
 pub use unit::{AMOUNT_MAX, UNITS_MAX, UnitCosts, UnitError, UnitName};

@@ -8,6 +8,9 @@ use super::unit::UnitCosts;
 use super::{DeclaredLimit, DeclaredLimits, LimitUnit, LimitWindow};
 use crate::Timestamp;
 
+/// The most logs of limits that are not in force.
+const OTHERS_MAX: usize = 8;
+
 /// The quantities that a key spent, one log per limit, in the order of their declaration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spent(Vec<Log>);
@@ -17,6 +20,9 @@ pub(crate) struct Spent(Vec<Log>);
 struct Log {
     /// Unit and window. A limit with another unit or window starts full.
     id: u32,
+    /// The departure of the first request that was charged here. What earlier ones give back was
+    /// taken from other windows. [`Timestamp::NEVER`]: none was charged yet.
+    since: Timestamp,
     of: LogOf,
 }
 
@@ -91,6 +97,7 @@ impl Log {
     fn new(limit: &DeclaredLimit) -> Self {
         Self {
             id: limit.id(),
+            since: Timestamp::NEVER,
             of: match limit.window() {
                 LimitWindow::Calendar(..) => LogOf::Calendar(Calendar::default()),
                 _ => LogOf::Rolling(Rolling::default()),
@@ -170,6 +177,7 @@ impl Spent {
         let weight = declared.weight();
         for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
             let cost = cost.of(limit.unit()).saturating_mul(weight);
+            log.since = log.since.min(at);
             match (&mut log.of, limit.window()) {
                 (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
                     log.charge(now, at, cost, *length);
@@ -187,6 +195,9 @@ impl Spent {
         self.align(declared);
         let weight = declared.weight();
         for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
+            if at < log.since {
+                continue;
+            }
             let cost = cost.of(limit.unit()).saturating_mul(weight);
             match (&mut log.of, limit.window()) {
                 (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
@@ -233,6 +244,7 @@ impl Spent {
                 self.0.push(theirs.clone());
                 continue;
             };
+            mine.since = mine.since.min(theirs.since);
             match (&mut mine.of, &theirs.of) {
                 (LogOf::Rolling(mine), LogOf::Rolling(theirs)) => mine.join(theirs),
                 (LogOf::Calendar(mine), LogOf::Calendar(theirs)) => mine.join(*theirs),
@@ -246,6 +258,9 @@ impl Spent {
     pub(crate) fn rebase(&mut self, now: Timestamp, declared: &DeclaredLimits) {
         for log in &mut self.0 {
             let id = log.id;
+            if log.since != Timestamp::NEVER {
+                log.since = log.since.min(now);
+            }
             let limit = declared.windows().iter().find(|limit| limit.id() == id);
             match (&mut log.of, limit.map(DeclaredLimit::window)) {
                 (LogOf::Rolling(log), Some(LimitWindow::Rolling(length))) => {
@@ -272,19 +287,28 @@ impl Spent {
         there.or_else(|| self.0.iter().find(is_its))
     }
 
-    /// Keeps one log per limit, in their order.
+    /// Puts one log per limit in front, in their order. The logs of other limits stay behind them,
+    /// because those limits may come back: an operator corrects a mistake, or requests of a key
+    /// follow two rules in turn.
     fn align(&mut self, declared: &DeclaredLimits) {
         let windows = declared.windows();
         let mut pairs = self.0.iter().zip(windows);
         let is_aligned =
-            self.0.len() == windows.len() && pairs.all(|(log, limit)| log.id == limit.id());
-        if !is_aligned {
-            let log = |limit| {
-                self.log(0, limit)
-                    .cloned()
-                    .unwrap_or_else(|| Log::new(limit))
-            };
-            self.0 = windows.iter().map(log).collect();
+            self.0.len() >= windows.len() && pairs.all(|(log, limit)| log.id == limit.id());
+        if is_aligned {
+            return;
         }
+        let in_force = windows.iter().map(|limit| {
+            let known = self.log(0, limit).cloned();
+            known.unwrap_or_else(|| Log::new(limit))
+        });
+        let is_other = |log: &&Log| windows.iter().all(|limit| limit.id() != log.id);
+        let others = self.0.iter().filter(is_other).take(OTHERS_MAX);
+        // Requests of the meantime will not be charged there.
+        let others = others.map(|log| Log {
+            since: Timestamp::NEVER,
+            ..log.clone()
+        });
+        self.0 = in_force.chain(others).collect();
     }
 }

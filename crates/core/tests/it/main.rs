@@ -3,6 +3,7 @@
 
 mod bad_pages;
 mod budgets;
+mod changed_limits;
 mod evict;
 mod join;
 mod long;
