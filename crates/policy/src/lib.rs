@@ -167,7 +167,7 @@ impl Rule {
             .iter()
             .filter_map(|key| key.follows.limits.as_ref());
         let limits = of_keys.chain([&self.limits]);
-        let units = limits.flat_map(|limits| limits.windows());
+        let units = limits.flat_map(DeclaredLimits::windows);
         let mut uncharged = Vec::new();
         for limit in units {
             if let LimitUnit::Named(name) = limit.unit()

@@ -392,12 +392,11 @@ impl Permit {
     /// # Panics
     /// Never: a permit has at least one key.
     pub(crate) fn age(&self) -> Duration {
-        let now = match self.leases.shared() {
-            Some(guard) => guard.now(),
-            None => {
-                let part = self.parts().first().expect("a permit has a key");
-                part.shard.clock.now()
-            }
+        let now = if let Some(guard) = self.leases.shared() {
+            guard.now()
+        } else {
+            let part = self.parts().first().expect("a permit has a key");
+            part.shard.clock.now()
         };
         now.since(self.departure.start)
     }

@@ -254,9 +254,10 @@ impl Limits {
             None => &keys[..1],
             Some(plan) => plan.all_keys(),
         };
-        let keys = match self.is_kept {
-            true => [of_host, &keys[1..]].concat().into(),
-            false => KeySet::default(),
+        let keys = if self.is_kept {
+            [of_host, &keys[1..]].concat().into()
+        } else {
+            KeySet::default()
         };
         Ok(Leave {
             permit,

@@ -29,9 +29,10 @@ impl Limits {
     /// Returns what the policy says about the next request of `lane`, whose first key is `key`.
     pub(super) fn plan(&self, lane: &Lane, key: &Key) -> Option<Plan> {
         let book = self.book.as_ref()?;
-        let url = match book.has_paths() {
-            true => lane.next_url(),
-            false => Url::parse(&lane.origin).ok(),
+        let url = if book.has_paths() {
+            lane.next_url()
+        } else {
+            Url::parse(&lane.origin).ok()
         };
         let plan = self.limiter.plan(RequestView {
             keys: vec![key.clone()],

@@ -130,7 +130,7 @@ proptest! {
                     }
                 }
                 Step::Settle(amount) => {
-                    if let Some((grant, place)) = out.first().cloned() {
+                    if let Some((grant, place)) = out.first().copied() {
                         out.remove(0);
                         let estimate = history[place].1;
                         let used = UnitCosts::new([("tokens", amount.min(estimate))]);

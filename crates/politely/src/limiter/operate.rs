@@ -134,10 +134,10 @@ impl Limiter {
         config.validate()?;
         let config = Arc::new(config);
         if let Backend::Local(local) = &self.0.backend {
-            return Ok(local.configure(key, config)?);
+            return Ok(local.configure(key, &config)?);
         }
         let own = self.0.own.get_or_init(|| Own::new(self.0.clock.clone()));
-        own.local.configure(key, config)?;
+        own.local.configure(key, &config)?;
         own.add(key);
         Ok(())
     }

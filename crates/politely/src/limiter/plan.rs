@@ -49,7 +49,7 @@ struct Ruled {
     of_caller: Vec<Key>,
 }
 
-impl<'a> RequestView<'a> {
+impl RequestView<'_> {
     /// Returns a GET of which only the keys are known.
     pub(super) const fn of_keys(keys: Vec<Key>) -> Self {
         Self {

@@ -1,7 +1,6 @@
 //! A policy in a program: through the layer, through the middleware, and by plans.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -160,7 +159,9 @@ async fn waiting_requests_divide_a_key_by_the_weights_of_their_groups() {
         })
     });
     let waiting: Vec<_> = waiting.collect();
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    while limiter.stats().waiting < waiting.len() as u64 {
+        tokio::task::yield_now().await;
+    }
     drop(holder);
     for task in waiting {
         task.await.unwrap();

@@ -28,10 +28,10 @@ use crate::stats::{Commits, Stats};
 
 impl Local {
     /// Sets a valid configuration for one key.
-    pub(crate) fn configure(&self, key: &Key, config: Arc<Config>) -> Result<(), Full> {
+    pub(crate) fn configure(&self, key: &Key, config: &Arc<Config>) -> Result<(), Full> {
         let now = self.now();
         let mut found = self.registry.find_or_make(key, now)?;
-        found.shard.configure(found.slot, &config, now);
+        found.shard.configure(found.slot, config, now);
         Ok(())
     }
 }
