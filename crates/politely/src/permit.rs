@@ -334,23 +334,18 @@ impl Permit {
     ///
     /// # Panics
     /// Never: a permit has at least one key.
-    pub fn report(mut self, report: &Report) -> Directions {
+    pub fn report(self, report: &Report) -> Directions {
         if self.departure.slots > 1 {
             return self.first().report(report);
         }
-        if self.leases.shared().is_some() {
-            match self.leases.take() {
-                Leases::Shared(guard) => return guard.report(report),
-                Leases::Both(both) => {
-                    release(&both.1, report);
-                    return both.0.report(report);
-                }
-                Leases::One(_) | Leases::Parts(_) => {}
-            }
+        if matches!(self.leases, Leases::Shared(_) | Leases::Both(_)) {
+            return self.report_shared(report);
         }
         let (first, rest) = self.parts().split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
-        release(rest, report);
+        if !rest.is_empty() {
+            release(rest, report);
+        }
         let directions = teach(first, now, report, |entry| {
             let mut rng = entry.rng(first.lease);
             entry
@@ -359,6 +354,18 @@ impl Permit {
         });
         drop(self.into_leases());
         directions
+    }
+
+    /// Reports the outcome to the shared keys. Those of this process learn nothing.
+    #[inline(never)]
+    fn report_shared(mut self, report: &Report) -> Directions {
+        let (guard, own) = match self.leases.take() {
+            Leases::Shared(guard) => (guard, Vec::new()),
+            Leases::Both(both) => *both,
+            Leases::One(_) | Leases::Parts(_) => unreachable!("the permit has no shared key"),
+        };
+        release(&own, report);
+        guard.report(report)
     }
 
     /// Reports the outcome as soon as the head of the response is there.

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::notation::understood_as;
 use super::*;
 
 fn read(text: &str) -> String {

@@ -8,6 +8,7 @@
 //! | part | the question that it answers |
 //! | --- | --- |
 //! | [`DeclaredLimit`], [`DeclaredLimits`] | What did an operator declare? |
+//! | `notation` | How is a limit written? |
 //! | `rolling` | What was spent in the last seconds or hours? |
 //! | `calendar` | What was spent since midnight? |
 //! | [`UnitCosts`] | What does a request cost, apart from itself? |
@@ -15,14 +16,14 @@
 
 mod calendar;
 mod declared;
+mod notation;
 mod rolling;
 mod spent;
 mod unit;
 
 pub use calendar::{Period, Zone};
-pub use declared::{
-    DeclaredLimit, DeclaredLimits, LimitError, LimitUnit, LimitWindow, understood_as,
-};
+pub use declared::{DeclaredLimit, DeclaredLimits, LimitError, LimitUnit, LimitWindow};
+pub use notation::understood_as;
 pub use spent::Remainder;
 pub(crate) use spent::{Cost, Spent};
 pub use unit::{AMOUNT_MAX, UNITS_MAX, UnitCosts, UnitError, UnitName};

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 /// share, the mean distance of two such findings is at least `e^14` requests, a million (Lorden
 /// 1971).
 const THRESHOLD: f32 = 14.0;
-/// The sum from which refusals may have become more frequent: a second new URL is refused soon after
-/// the first one, at a host that refuses few.
+/// The sum from which refusals may have become more frequent: a second new URL is refused soon
+/// after the first one, at a host that refuses few.
 const RISING: f32 = 4.0;
 /// The least share of refused URLs that a limit is assumed to cause.
 const REFUSED_SHARE: f32 = 0.5;

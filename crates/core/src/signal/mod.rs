@@ -149,8 +149,8 @@ pub struct Report {
     /// The wait for the target of a redirect: the Retry-After of a 3xx (RFC 9110 section 10.2.3).
     /// It delays the next hop of this request alone, at most [`WAIT_MAX`].
     pub target_after: Option<Duration>,
-    /// Whether the server said that the request may be sent again (`x-should-retry`, as `OpenAI` and
-    /// Anthropic do). `None`: it said nothing.
+    /// Whether the server said that the request may be sent again (`x-should-retry`, as `OpenAI`
+    /// and Anthropic do). `None`: it said nothing.
     pub may_retry: Option<bool>,
     /// The quotas that the server named.
     pub quotas: Quotas,

@@ -340,14 +340,14 @@ impl Limiter {
         head: Head<'_>,
         consumer: &str,
     ) -> Result<Permit, AcquireError> {
-        let keys = plan.keys();
-        if *plan.ask() == AcquireRequest::default()
+        let (keys, ask) = (plan.keys(), plan.ask().clone());
+        let share = self.enter_share(plan, consumer, ask.cost);
+        if share.is_none()
+            && ask == AcquireRequest::default()
             && let Some(permit) = self.let_pass(keys)
         {
             return Ok(permit);
         }
-        let ask = plan.ask().clone();
-        let share = self.enter_share(plan, consumer, ask.cost);
         let arrival = (share.as_ref()).map_or_else(|| self.arrival(), Share::arrival);
         let permit = self
             .acquire_kinds(keys.keys, ask, arrival, Some(head))

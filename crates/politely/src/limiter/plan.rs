@@ -165,9 +165,9 @@ impl Builder {
     /// Sets the rules of limits.
     ///
     /// The tower layer and the reqwest middleware apply a rule whole: its keys, costs and rules
-    /// about answers, for the labels of the request ([`Labels`](crate::Labels)). [`Limiter::acquire`]
-    /// knows only keys, so paths and labels do not apply there; [`Limiter::plan`] does what the
-    /// layers do.
+    /// about answers, for the labels of the request ([`Labels`](crate::Labels)).
+    /// [`Limiter::acquire`] knows only keys, so paths and labels do not apply there;
+    /// [`Limiter::plan`] does what the layers do.
     ///
     /// ```
     /// # #[cfg(feature = "policy")] {
