@@ -24,14 +24,15 @@
 //!   asks for again is dropped after five seconds.
 //! - The coordinator keeps the configuration and the learned states. [`Limiter::set_rate`],
 //!   `set_numbers`, `hold`, `unpark` and `forget` are sent to it in the background. A number that
-//!   it would refuse is an error at once. `numbers`, `configure`, `reconfigure`, `restore`,
-//!   `resume`, `readmit` and `adopt` return [`Unsupported`](crate::Unsupported) errors. This
-//!   process knows no key: `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing.
+//!   it would refuse is an error at once. `numbers`, `reconfigure`, `restore`, `resume`, `readmit`
+//!   and `adopt` return [`Unsupported`](crate::Unsupported) errors. This process knows no key but
+//!   those of [`Limiter::configure`], which it limits alone: `explain`, `each`, `keys`, `snapshot`
+//!   and `take_learned` return nothing of others.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
 //! - Requests of the tower layer and the reqwest middleware state their methods, and their URLs
 //!   without credentials, query and fragment. All requests state the labels of
-//!   [`CoordinatorBuilder::labels`]. So the coordinator's policy applies. For requests that have
+//!   [`CoordinatorBuilder::labels`], and those of their extensions ([`Labels`](crate::Labels)). So the coordinator's policy applies. For requests that have
 //!   only keys, its patterns with a path do not.
 //! - An arrival ([`Limiter::arrival`]) has no effect, since the coordinator keeps the queues. One
 //!   call grants one departure.

@@ -26,9 +26,11 @@
 //!   starts a prefetch in the background. The permit is kept until the next call takes it or it
 //!   expires, and [`Limiter::ready`](crate::Limiter::ready) returns when to call.
 //!   [`Limiter::request`](crate::Limiter::request) asks the engine and returns yes or no.
-//! - `configure`, `readmit` and `resume` return [`Unsupported`](crate::Unsupported) errors.
-//!   `explain`, `each`, `keys`, `snapshot` and `take_learned` cover the keys that this process
-//!   used. `restore` takes effect for a key that the engine does not hold.
+//! - A key of [`Limiter::configure`](crate::Limiter::configure) stays in this process, and no other
+//!   process sees it. `readmit` and `resume` of other keys return
+//!   [`Unsupported`](crate::Unsupported) errors. `explain`, `each`, `keys`, `snapshot` and
+//!   `take_learned` cover the keys that this process used. `restore` takes effect for a key that
+//!   the engine does not hold.
 //! - [`Permit::renew`](crate::Permit::renew) returns the remaining time, and renews the lease in
 //!   the background from half its length on. Once it returns `None`, the request must be aborted.
 //!
