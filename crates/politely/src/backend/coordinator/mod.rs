@@ -32,8 +32,9 @@
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
 //! - Requests of the tower layer and the reqwest middleware state their methods, and their URLs
 //!   without credentials, query and fragment. All requests state the labels of
-//!   [`CoordinatorBuilder::labels`], and those of their extensions ([`Labels`](crate::Labels)). So the coordinator's policy applies. For requests that have
-//!   only keys, its patterns with a path do not.
+//!   [`CoordinatorBuilder::labels`], and those of their extensions ([`Labels`](crate::Labels)). So
+//!   the coordinator's policy applies. For requests that have only keys, its patterns with a path
+//!   do not.
 //! - An arrival ([`Limiter::arrival`]) has no effect, since the coordinator keeps the queues. One
 //!   call grants one departure.
 //! - A Crawl-delay ([`Limiter::crawl_delay`]) is sent with every acquire request for its key, in
