@@ -26,8 +26,8 @@
 //!   `set_numbers`, `hold`, `unpark` and `forget` are sent to it in the background. A number that
 //!   it would refuse is an error at once. `numbers`, `reconfigure`, `restore`, `resume`, `readmit`
 //!   and `adopt` return [`Unsupported`](crate::Unsupported) errors. This process knows no key but
-//!   those of [`Limiter::configure`], which it limits alone: `explain`, `each`, `keys`, `snapshot`
-//!   and `take_learned` return nothing of others.
+//!   those of [`configure`](crate::Limiter::configure), which it limits alone: `explain`, `each`,
+//!   `keys`, `snapshot` and `take_learned` return nothing of others.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
 //! - Requests of the tower layer and the reqwest middleware state their methods, and their URLs
