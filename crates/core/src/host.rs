@@ -19,6 +19,7 @@ mod state;
 mod suspicion;
 mod told;
 mod usual_share;
+mod weigh;
 
 use std::time::Duration;
 

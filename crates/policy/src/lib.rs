@@ -311,7 +311,7 @@ impl RuleBook {
     }
 
     /// Returns the rules that win for some request to the host of `url`.
-    pub fn of_host_of(&self, url: &Url) -> impl Iterator<Item = Ruling<'_>> {
+    pub fn rulings_of_host(&self, url: &Url) -> impl Iterator<Item = Ruling<'_>> {
         let host = url.host_str().unwrap_or_default().trim_end_matches('.');
         let of_paths = self.paths.get(host).into_iter().flatten();
         let of_paths = of_paths.map(|(_, rule)| *rule);

@@ -28,6 +28,8 @@ pub struct KeyTemplate {
     parts: Vec<Part>,
     /// The key, if there is no place.
     fixed: Option<Key>,
+    /// The characters between places. In labels they are percent-encoded.
+    separators: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,10 +85,12 @@ impl KeyTemplate {
         let literal: String = parts.iter().map(Part::sample).collect();
         let key = Key::custom(&literal).map_err(|why| why.to_string())?;
         let is_fixed = parts.iter().all(|part| matches!(part, Part::Text(_)));
+        let separators = separators(&parts);
         Ok(Self {
             text: text.to_owned(),
             parts,
             fixed: is_fixed.then_some(key),
+            separators,
         })
     }
 
@@ -126,20 +130,9 @@ impl KeyTemplate {
     /// Returns a label's value without the characters that separate it from other values, so that
     /// different labels give different keys. They are percent-encoded, as `%`, `/` and `\` are.
     fn escaped(&self, value: &str) -> String {
-        let separators = self.parts.iter().filter_map(|part| match part {
-            Part::Text(text) => Some(&**text),
-            Part::Host | Part::Site | Part::Label(_) => None,
-        });
-        let is_one_place = self
-            .parts
-            .iter()
-            .filter(|part| !matches!(part, Part::Text(_)))
-            .count()
-            < 2;
-        let separators: String = separators.filter(|_| !is_one_place).collect();
         let mut escaped = String::with_capacity(value.len());
         for char in value.chars() {
-            if matches!(char, '%' | '/' | '\\') || separators.contains(char) {
+            if matches!(char, '%' | '/' | '\\') || self.separators.contains(char) {
                 let mut bytes = [0; 4];
                 for byte in char.encode_utf8(&mut bytes).bytes() {
                     // Writing to a `String` cannot fail.
@@ -165,7 +158,12 @@ impl KeyTemplate {
         let is_fixed = parts.iter().all(|part| matches!(part, Part::Text(_)));
         let text: String = parts.iter().map(ToString::to_string).collect();
         let fixed = Key::custom(&shortened(&text)).ok().filter(|_| is_fixed);
-        Self { text, parts, fixed }
+        Self {
+            text,
+            parts,
+            fixed,
+            separators: self.separators.clone(),
+        }
     }
 }
 
@@ -195,6 +193,17 @@ impl fmt::Display for KeyTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "custom/{}", self.text)
     }
+}
+
+/// Returns the characters that a label's value must not have: those of the texts of a name with
+/// several places.
+fn separators(parts: &[Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(&**text),
+        Part::Host | Part::Site | Part::Label(_) => None,
+    });
+    let places = parts.len() - texts.clone().count();
+    texts.filter(|_| places > 1).collect()
 }
 
 fn push_text(parts: &mut Vec<Part>, text: &str) -> Result<(), String> {

@@ -33,6 +33,11 @@ impl<'a> Keys<'a> {
             are_planned: true,
         }
     }
+
+    /// Returns the keys in their order.
+    pub const fn as_slice(self) -> &'a [Key] {
+        self.keys
+    }
 }
 
 impl<'a> From<&'a Key> for Keys<'a> {

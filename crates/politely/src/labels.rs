@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 pub struct Labels(BTreeMap<String, String>);
 
 impl Labels {
+    /// The label with the name of a worker.
+    pub const CLIENT: &str = "client";
+
     /// Returns the value of a label.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)

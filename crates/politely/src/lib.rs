@@ -90,6 +90,7 @@ mod departure;
 mod error;
 mod http;
 mod labels;
+mod leases;
 mod limiter;
 mod lock_guard;
 mod locks;
@@ -98,6 +99,7 @@ mod recorder;
 mod retries;
 #[cfg(feature = "robots")]
 pub mod robots;
+mod slot;
 mod snapshot;
 mod stats;
 mod sync;
@@ -126,7 +128,7 @@ pub use limiter::{Builder, Limiter};
 pub use limiter::{Plan, RequestView, Share};
 pub use lock_guard::LockGuard;
 pub use locks::{Claimed, LockError, LockRequest, LockView};
-pub use permit::{Permit, Slot};
+pub use permit::Permit;
 pub use politely_core as core;
 pub use politely_core::budget::{
     DeclaredLimit, DeclaredLimits, LimitError, UnitCosts, UnitError, UnitName,
@@ -140,6 +142,7 @@ pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 #[cfg(feature = "policy")]
 pub use politely_policy as policy;
 pub use retries::Retries;
+pub use slot::Slot;
 pub use snapshot::{Recovery, Snapshot};
 pub use stats::{Commits, Stats};
 pub use to_outcome::ToOutcome;

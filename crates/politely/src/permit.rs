@@ -1,24 +1,20 @@
-//! Permits, and the in-flight slots that they hold.
+//! Permits.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::budget::UnitCosts;
 use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::Directions;
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
 
-use crate::backend::local::part::{Part, release, renew, teach};
+use crate::backend::local::part::{Part, release, teach};
 use crate::backend::operations::Later;
 pub(crate) use crate::departure::Departure;
+use crate::leases::{Judged, Leases, PermitGuard};
+use crate::slot::Slot;
 use crate::sync::sleep;
-
-/// The chunks of a body renew its lease this often. It is far below any sensible lease, and far
-/// above the time between two chunks.
-const RENEW_EVERY: Duration = Duration::from_secs(1);
 
 /// The number of renewals per lease. If one is late, the next is still in time.
 const RENEWALS: u32 = 3;
@@ -34,147 +30,6 @@ const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
 pub struct Permit {
     leases: Leases,
     departure: Departure,
-}
-
-/// The leases that a permit gives back when the request is over. Nearly all permits have one key.
-/// They are small, since they are moved often.
-#[derive(Debug)]
-enum Leases {
-    One(Part),
-    /// The parts of several keys, or none after they were taken.
-    Parts(Vec<Part>),
-    /// The guard of a permit from a coordinator or an engine.
-    Shared(Box<dyn PermitGuard>),
-    /// The guard, and the parts of keys that this process limits alone.
-    Both(Box<(Box<dyn PermitGuard>, Vec<Part>)>),
-}
-
-impl Leases {
-    fn parts(&self) -> &[Part] {
-        match self {
-            Self::One(part) => std::slice::from_ref(part),
-            Self::Parts(parts) => parts,
-            Self::Shared(_) => &[],
-            Self::Both(both) => &both.1,
-        }
-    }
-
-    fn into_parts(self) -> Vec<Part> {
-        match self {
-            Self::One(part) => vec![part],
-            Self::Parts(parts) => parts,
-            Self::Shared(_) => Vec::new(),
-            Self::Both(both) => both.1,
-        }
-    }
-
-    /// Takes the parts out, so that nothing is given back on drop.
-    fn take(&mut self) -> Self {
-        std::mem::replace(self, Self::Parts(Vec::new()))
-    }
-
-    fn shared(&self) -> Option<&dyn PermitGuard> {
-        match self {
-            Self::Shared(guard) => Some(&**guard),
-            Self::Both(both) => Some(&*both.0),
-            Self::One(_) | Self::Parts(_) => None,
-        }
-    }
-
-    fn shared_mut(&mut self) -> Option<&mut Box<dyn PermitGuard>> {
-        match self {
-            Self::Shared(guard) => Some(guard),
-            Self::Both(both) => Some(&mut both.0),
-            Self::One(_) | Self::Parts(_) => None,
-        }
-    }
-
-    /// Returns the leases of the `i`th departure of a run.
-    fn nth(&self, i: u16) -> Self {
-        let part = |part: &Part| Part {
-            shard: Arc::clone(&part.shard),
-            lease: LeaseId(part.lease.0 + u64::from(i)),
-            ..*part
-        };
-        match self.parts() {
-            [one] => Self::One(part(one)),
-            parts => Self::Parts(parts.iter().map(part).collect()),
-        }
-    }
-
-    /// Gives nothing back: the leases expire by themselves.
-    fn abandon(self) {
-        match self {
-            Self::Shared(guard) => guard.abandon(),
-            Self::Both(both) => both.0.abandon(),
-            Self::One(_) | Self::Parts(_) => {}
-        }
-    }
-
-    /// Renews the leases, and returns how long they last from now. Returns `None` if one has
-    /// expired.
-    fn renew(&self) -> Option<Duration> {
-        match self {
-            Self::Shared(guard) => guard.renew(),
-            Self::Both(both) => Some(both.0.renew()?.min(renew(&both.1)?)),
-            Self::One(_) | Self::Parts(_) => renew(self.parts()),
-        }
-    }
-}
-
-/// The guard of a permit whose keys are not in this process. Dropping it gives the permit back.
-pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
-    /// Returns the time of the limiter's clock.
-    fn now(&self) -> Timestamp;
-    /// Returns the time after the start at which the slot returns by itself.
-    fn lease(&self) -> Duration;
-    fn sent(&mut self);
-    /// Returns the time that is left of the lease, or `None` once it is over.
-    fn renew(&self) -> Option<Duration>;
-    fn abandon(self: Box<Self>);
-    fn report(self: Box<Self>, report: &Report) -> Directions;
-    /// Reports the head of a response. The slot stays taken until the guard is dropped.
-    fn report_head(&mut self, report: &Report) -> Directions;
-    /// Notes that `bytes` more of the body came.
-    fn received(&mut self, bytes: u64);
-    /// Corrects the estimated costs, after the head was reported.
-    fn settle(&mut self, used: &UnitCosts);
-    /// Splits the guard into one for each departure.
-    fn split(self: Box<Self>) -> Vec<Box<dyn PermitGuard>>;
-    /// Names the attempt in this permit's report, and returns the coordinator's decision about the
-    /// request.
-    ///
-    /// Returns `None` if no coordinator decides. The future returns `None` if the decision does not
-    /// come in time. `repeatable` tells whether the request can and may be sent again.
-    fn judge(
-        &mut self,
-        _attempt: &Attempt,
-        _repeatable: bool,
-    ) -> Option<Later<'static, Option<Judged>>> {
-        None
-    }
-    /// Returns the leases by which another process can adopt the permit.
-    fn leases(&self) -> Vec<(Key, LeaseId)> {
-        Vec::new()
-    }
-}
-
-/// A coordinator's decision about a request that was reported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "coordinator"),
-    expect(dead_code, reason = "a coordinator decides")
-)]
-pub(crate) enum Judged {
-    /// The request waits this long and then acquires a permit again.
-    Retry {
-        /// How long it waits.
-        after: Duration,
-        /// Whether the attempt counts against it.
-        is_charged: bool,
-    },
-    /// The request is given up, for this reason.
-    GiveUp(String),
 }
 
 impl Permit {
@@ -225,7 +80,11 @@ impl Permit {
         let parts = own.leases.take().into_parts();
         self.leases = match self.leases.take() {
             Leases::Shared(guard) => Leases::Both(Box::new((guard, parts))),
-            other => other,
+            Leases::Both(mut both) => {
+                both.1.extend(parts);
+                Leases::Both(both)
+            }
+            local => Leases::Parts([local.into_parts(), parts].into_iter().flatten().collect()),
         };
         self
     }
@@ -359,13 +218,9 @@ impl Permit {
     /// Reports the outcome to the shared keys. Those of this process learn nothing.
     #[inline(never)]
     fn report_shared(mut self, report: &Report) -> Directions {
-        let (guard, own) = match self.leases.take() {
-            Leases::Shared(guard) => (guard, Vec::new()),
-            Leases::Both(both) => *both,
-            Leases::One(_) | Leases::Parts(_) => unreachable!("the permit has no shared key"),
-        };
-        release(&own, report);
-        guard.report(report)
+        release(self.parts(), report);
+        let guard = self.leases.take().into_guard();
+        guard.expect("the permit has a shared key").report(report)
     }
 
     /// Reports the outcome as soon as the head of the response is there.
@@ -450,85 +305,6 @@ impl Permit {
                 done = &mut work => return done,
                 () = sleep(pause) => drop(self.renew()),
             }
-        }
-    }
-}
-
-/// The in-flight slots of a request whose head has come and whose body has not. Dropping it gives
-/// them back.
-#[must_use = "dropping it says that the body has come"]
-#[derive(Debug)]
-pub struct Slot {
-    leases: Leases,
-    bytes: u64,
-    renewed: Timestamp,
-}
-
-impl Slot {
-    const fn new(leases: Leases, renewed: Timestamp) -> Self {
-        Self {
-            leases,
-            bytes: 0,
-            renewed,
-        }
-    }
-
-    /// Renews the leases of a long body.
-    ///
-    /// Returns how long they last from now, or `None` if one has expired.
-    pub fn renew(&mut self) -> Option<Duration> {
-        self.leases.renew()
-    }
-
-    /// Drops the slot without a report of the body's end. Its leases expire by themselves.
-    pub fn abandon(mut self) {
-        self.leases.take().abandon();
-    }
-
-    /// Notes that `bytes` more of the body came.
-    ///
-    /// They are charged when the slot is dropped. A body that keeps coming keeps its lease.
-    pub fn received(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        if let Some(guard) = self.leases.shared_mut() {
-            guard.received(bytes);
-        }
-        let Some(part) = self.leases.parts().first() else {
-            return;
-        };
-        let now = part.shard.clock.now();
-        if now.since(self.renewed) >= RENEW_EVERY {
-            self.renewed = now;
-            renew(self.leases.parts());
-        }
-    }
-}
-
-impl Slot {
-    /// Corrects the costs in named units, such as tokens, that the permit was granted for.
-    ///
-    /// What was estimated too much returns, and what was estimated too little is owed. A second
-    /// call corrects the first. Without a call, the estimates count.
-    pub fn settle(&mut self, used: &UnitCosts) {
-        if let Some(guard) = self.leases.shared_mut() {
-            guard.settle(used);
-        }
-        for part in self.leases.parts() {
-            let now = part.shard.clock.now();
-            part.with(|entry| entry.host.settle(now, part.lease, used, entry.config));
-        }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        for part in self.leases.parts() {
-            let now = part.shard.clock.now();
-            part.with(|entry| {
-                entry
-                    .host
-                    .release(now, part.lease, self.bytes, entry.config);
-            });
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use politely_core::signal::{Outcome, Resource, classify};
 
-use crate::permit::{Permit, Slot};
+use crate::permit::Permit;
+use crate::slot::Slot;
 
 /// A type that says what happened to a request, for [`Permit::report_response`].
 ///

@@ -22,6 +22,8 @@ mod departure;
 mod error;
 #[path = "../src/labels.rs"]
 mod labels;
+#[path = "../src/leases.rs"]
+mod leases;
 #[path = "../src/limiter/mod.rs"]
 mod limiter;
 #[path = "../src/lock_guard.rs"]
@@ -32,6 +34,8 @@ mod locks;
 mod permit;
 #[path = "../src/recorder.rs"]
 mod recorder;
+#[path = "../src/slot.rs"]
+mod slot;
 #[path = "../src/snapshot.rs"]
 mod snapshot;
 #[path = "../src/stats.rs"]

@@ -5,14 +5,12 @@
 //! come after the host's key, and learn only that a request is over: a refusal by one host must not
 //! slow the others that share them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::core::Timestamp;
 use politely::core::host::Source;
 use politely::core::key::KeyError;
-use politely::policy::RuleBook;
 use politely::{
     Arrival, Clock, Config, Directions, Key, Keys, Limiter, Permit, Plan, Reason, Recovery,
     Refusal, RefusalReason, Report,
@@ -49,8 +47,6 @@ pub(crate) struct Limits {
     burst: f64,
     /// The start rate of an unknown host, in requests per second.
     rate_start: f64,
-    /// The rules of `--policy`.
-    pub(super) book: Option<Arc<RuleBook>>,
     trace: Trace,
 }
 
@@ -95,13 +91,8 @@ impl Limits {
                 .map_err(|why| Wrong(format!("{name}: {why}")))?;
             Ok::<_, Wrong>(key)
         };
-        let book = settings
-            .policy
-            .as_deref()
-            .map(|file| read(file, settings))
-            .transpose()?;
-        if let Some(book) = &book {
-            limiter.set_policy(book.clone());
+        if let Some(file) = &settings.policy {
+            limiter.set_policy(read(file, settings)?);
         }
         let mut sites = Vec::new();
         for site in &settings.sites.0 {
@@ -137,7 +128,6 @@ impl Limits {
             is_kept: settings.state.is_some(),
             burst: start.burst,
             rate_start: start.rate,
-            book: book.map(Arc::new),
             trace: Trace::default(),
         })
     }
@@ -236,11 +226,11 @@ impl Limits {
 
     /// Asks for the permit of `keys`, to leave through `egress`.
     fn leave(&self, lane: &Lane, keys: &KeySet, egress: usize) -> Result<Leave, Refused> {
-        let plan = self.plan(lane, &keys[0]);
+        let plan = self.plan(lane, &keys[0])?;
         let permit = match &plan {
             None => self.limiter.try_acquire(&keys[..]),
             Some(plan) => {
-                let all: Vec<Key> = [plan.all_keys(), &keys[1..]].concat();
+                let all: Vec<Key> = [plan.keys().as_slice(), &keys[1..]].concat();
                 let all = Keys::planned(&all);
                 self.limiter
                     .try_in_turn(all, plan.ask().clone(), Arrival::LAST)
@@ -252,7 +242,7 @@ impl Limits {
         let of_host = match &plan {
             _ if self.is_fleet() => &[],
             None => &keys[..1],
-            Some(plan) => plan.all_keys(),
+            Some(plan) => plan.keys().as_slice(),
         };
         let keys = if self.is_kept {
             [of_host, &keys[1..]].concat().into()
@@ -280,8 +270,8 @@ impl Limits {
                 .map_or_else(|| refusal.reason.to_string(), |known| known.line(now));
             return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
         }
-        let is_added = plan.is_some_and(|plan| plan.all_keys()[1..].contains(&refusal.key));
-        if is_added || self.is_shared(&refusal.key) {
+        let added = plan.map_or(&[][..], |plan| &plan.keys().as_slice()[1..]);
+        if added.contains(&refusal.key) || self.is_shared(&refusal.key) {
             return Refused::Shared(refusal.at, refusal.key);
         }
         match refusal.reason {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use http::Method;
 use politely::core::gate::HoldReason;
-use politely::policy::{CLIENT, Caller, Rule, RuleBook};
+use politely::policy::{CLIENT, Rule, RuleBook};
 use politely::{Key, Plan, Report, RequestView};
 use url::Url;
 
-use super::lanes::Lane;
+use super::lanes::{Lane, Refused};
 use super::limits::Limits;
 use crate::config::Settings;
 use crate::exit::Wrong;
@@ -17,23 +17,22 @@ use crate::exit::Wrong;
 impl Limits {
     /// Returns whether a rule about answers reads bodies.
     pub(crate) fn reads_bodies(&self) -> bool {
-        let book = self.book.as_ref();
+        let book = self.limiter.policy();
         book.is_some_and(|book| book.first_with(Rule::reads_bodies).is_some())
     }
 
     /// Returns whether the limits of a request depend on its page.
     pub(crate) fn depend_on_pages(&self) -> bool {
-        self.book.as_ref().is_some_and(|book| book.has_paths())
+        self.limiter.policy().is_some_and(|book| book.has_paths())
     }
 
     /// Returns what the policy says about the next request of `lane`, whose first key is `key`.
-    pub(super) fn plan(&self, lane: &Lane, key: &Key) -> Option<Plan> {
-        let book = self.book.as_ref()?;
-        let url = if book.has_paths() {
-            lane.next_url()
-        } else {
-            Url::parse(&lane.origin).ok()
-        };
+    /// Returns `None` without a policy.
+    pub(super) fn plan(&self, lane: &Lane, key: &Key) -> Result<Option<Plan>, Refused> {
+        if !self.limiter.has_policy() {
+            return Ok(None);
+        }
+        let url = lane.next_url().or_else(|| Url::parse(&lane.origin).ok());
         let plan = self.limiter.plan(RequestView {
             keys: vec![key.clone()],
             url: url.as_ref(),
@@ -41,26 +40,16 @@ impl Limits {
             // The labels of this process are filled in already.
             labels: &|_| None,
         });
-        plan.ok()
+        let plan = plan.map_err(|missing| Refused::SetAside(missing.to_string()))?;
+        Ok(Some(plan))
     }
 
     /// Returns the keys that rules may add to the requests of `lane`.
     pub(crate) fn keys_of_rules(&self, lane: &Lane) -> Vec<Key> {
-        let (Some(book), Ok(url)) = (&self.book, Url::parse(&lane.origin)) else {
-            return Vec::new();
-        };
-        let Some(keys) = lane.keys.first() else {
-            return Vec::new();
-        };
-        let caller = Caller {
-            url: Some(&url),
-            key: &keys[0],
-            method: &Method::GET,
-            labels: &|_| None,
-        };
-        let rulings = book.of_host_of(&url);
-        let added = rulings.flat_map(|ruling| ruling.keys(&caller));
-        added.map(|(key, _)| key).collect()
+        match (lane.keys.first(), Url::parse(&lane.origin)) {
+            (Some(keys), Ok(url)) => self.limiter.keys_of_rules(&url, &keys[0]),
+            _ => Vec::new(),
+        }
     }
 
     /// Holds the keys that a refusal affects by its rule, beside the page's own.

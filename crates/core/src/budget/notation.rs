@@ -69,20 +69,18 @@ fn quantity_of(text: &str) -> Result<(u64, LimitUnit), String> {
 pub fn understood_as(text: &str) -> Option<String> {
     let limit: DeclaredLimit = text.parse().ok()?;
     let (amount, _) = text.split_once('/').or_else(|| text.split_once(" per "))?;
-    let name = amount
-        .trim()
-        .trim_start_matches(|char: char| char.is_ascii_digit());
+    let is_digit = |char: char| char.is_ascii_digit();
+    let name = amount.trim().trim_start_matches(is_digit);
+    let scaled = name.strip_prefix(['k', 'K', 'M']).unwrap_or(name).trim();
+    let name = name.trim();
     let is_usual = match limit.unit() {
-        LimitUnit::Requests => {
-            let name = name.strip_prefix(['k', 'K', 'M']).unwrap_or(name);
-            matches!(name.trim(), "" | "requests" | "request")
+        LimitUnit::Requests => matches!(scaled, "" | "requests" | "request"),
+        LimitUnit::Bytes => {
+            let is_lower = name.starts_with(|first: char| first.is_ascii_lowercase());
+            !is_lower || matches!(name, "bytes" | "byte" | "kB")
         }
-        LimitUnit::Bytes => !name
-            .trim()
-            .starts_with(|first: char| first.is_ascii_lowercase()),
         LimitUnit::Named(_) => true,
     };
-    let is_usual = is_usual || matches!(name.trim(), "bytes" | "byte" | "kB");
     (!is_usual).then(|| {
         format!(
             "`{}` is read as {limit}, in the unit {}",

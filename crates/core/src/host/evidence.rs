@@ -21,20 +21,18 @@
 //!
 //! A limit refuses some URLs twice as well, while it serves others. It is told from bad pages by
 //! its beginning: refusals of new URLs suddenly become more frequent than this host's failures
-//! usually are. Refusals then count at first sight again.
+//! usually are. Refusals then count at first sight again. As soon as that seems likely, the second
+//! refusal of a URL proves nothing about it.
 //!
 //! A healthy host has no such state, and a success costs it one comparison.
 
 use serde::{Deserialize, Serialize};
 
-use super::Host;
 use super::refusal_cusum::RefusalCusum;
 use super::usual_share::{TRIES_MAX, UsualShare};
-use crate::Timestamp;
-use crate::config::Config;
-use crate::control::{KeyLaw, Law};
-use crate::gate::{Lease, LeaseId};
-use crate::signal::{Report, Resource, Signal};
+use crate::control::KeyLaw;
+use crate::gate::LeaseId;
+use crate::signal::{Report, Signal};
 
 /// Number of failed URLs that are remembered, per host.
 const URLS_MAX: usize = 16;
@@ -51,10 +49,10 @@ const RARER: f64 = 0.01;
 /// Consecutive failures of a single URL, with no other request between, that count once.
 const LONE_FAILURES: u8 = 4;
 /// The record at which a URL has proved to be at fault itself, and none has recovered since.
-const OWN_FAULTS: i8 = 1;
+pub(super) const OWN_FAULTS: i8 = 1;
 /// The record from which the Retry-After of a URL that was not refused before no longer holds the
 /// host.
-const OWN_REFUSALS: i8 = 2;
+pub(super) const OWN_REFUSALS: i8 = 2;
 /// The record of a host whose failed URLs were served later.
 const TRANSIENTS: i8 = -2;
 /// The highest record of a host whose refusals suddenly became more frequent.
@@ -84,7 +82,7 @@ impl Fault {
 
 /// The evidence of a failure about the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// The host answered properly, though not with the page: a 403, or a body that cannot be
     /// decoded.
     Answer,
@@ -109,7 +107,7 @@ pub(super) struct Evidence {
     repeats: u8,
     usual: UsualShare,
     /// Above zero: URLs that proved to be at fault. Below zero: URLs that recovered.
-    record: i8,
+    pub(super) record: i8,
     /// Whether refusals suddenly become more frequent.
     refusals: RefusalCusum,
     /// The law before the cuts whose causes are marked as `cut`.
@@ -150,7 +148,7 @@ enum Standing {
 }
 
 impl Kind {
-    fn of(report: &Report) -> Self {
+    pub(super) fn of(report: &Report) -> Self {
         match (report.signal, report.status) {
             (Signal::RateLimited, _) | (Signal::Overloaded, Some(503 | 529)) => Self::Refusal,
             (Signal::Overloaded, _) if report.retry_after.is_some() => Self::Refusal,
@@ -162,121 +160,30 @@ impl Kind {
     }
 }
 
-impl Host {
-    /// Returns what `report` counts against. A late report, without a `lease`, changes nothing
-    /// here.
-    #[inline]
-    pub(super) fn weigh(&mut self, lease: Option<&Lease>, report: &Report) -> Fault {
-        if report.signal == Signal::Ok {
-            if let Some(rare) = &mut self.rare
-                && let Some(evidence) = &mut rare.evidence
-                && let Some(lease) = lease
-            {
-                let was_open = rare.breaker.open_until().is_some();
-                evidence.served(report.resource.map(Resource::short), lease.id, was_open);
-            }
-            return Fault::Host;
-        }
-        self.weigh_failure(lease, report)
-    }
-
-    #[cold]
-    fn weigh_failure(&mut self, lease: Option<&Lease>, report: &Report) -> Fault {
-        let kind = Kind::of(report);
-        let Some(url) = report.resource.map(Resource::short) else {
-            return match (kind, report.status) {
-                (Kind::Answer, _) => Fault::Url,
-                _ => Fault::Host,
-            };
-        };
-        let known = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
-        // After a refusal, only a served page tells whether the refusals are over.
-        let no_strike = self.strikes == 0;
-        let told = |fault| match fault {
-            Fault::Url if no_strike => Fault::Page,
-            fault => fault,
-        };
-        if kind == Kind::Answer {
-            if let (Some(evidence), Some(_)) = (known, lease) {
-                evidence.answered(url);
-            }
-            return told(Fault::Url);
-        }
-        let Some(lease) = lease else {
-            return match known {
-                Some(evidence) if evidence.suspects(url) => Fault::Url,
-                _ => Fault::Host,
-            };
-        };
-        let (next, reported) = (self.leases.next(), self.leases.tally().reported);
-        let served_before = self.latency.p50().is_some();
-        let evidence = self.rare().evidence.get_or_insert_with(|| {
-            Box::new(Evidence {
-                // `reported` includes this report already.
-                usual: UsualShare {
-                    tries: (reported.saturating_sub(1)).min(u64::from(TRIES_MAX / 2)) as u8,
-                    failures: 0,
-                },
-                ..Evidence::default()
-            })
-        });
-        let refuses_urls = evidence.record >= OWN_FAULTS || evidence.is_proven(url);
-        let fault = evidence.failed(url, kind, lease.id, next, served_before);
-        match kind {
-            Kind::Refusal | Kind::Block if !refuses_urls => fault,
-            _ if !served_before => fault,
-            _ => told(fault),
-        }
-    }
-
-    /// Returns whether `report` is a refusal that may still be a limit of the host: its URL has not
-    /// proved to be at fault, and few others have. Its Retry-After then holds the host.
-    pub(super) fn may_be_a_limit(&self, report: &Report) -> bool {
-        let evidence = self.rare.as_ref().and_then(|rare| rare.evidence.as_ref());
-        let (Some(url), Some(evidence)) = (report.resource.map(Resource::short), evidence) else {
-            return false;
-        };
-        report.retry_after.is_some()
-            && Kind::of(report) == Kind::Refusal
-            && evidence.record < OWN_REFUSALS
-            && !evidence.is_proven(url)
-    }
-
-    /// Saves the law before it cuts the rate for `report`, in case the URL proves to be at fault.
-    pub(super) fn before_cut(&mut self, report: &Report) {
-        let law = &self.law;
-        if let Some(rare) = &mut self.rare
-            && let Some(evidence) = &mut rare.evidence
-        {
-            evidence.before_cut(report.resource.map(Resource::short), Kind::of(report), law);
-        }
-    }
-
-    /// Restores the law from before cuts whose URLs all proved to be at fault themselves.
-    pub(super) fn undo_cuts(&mut self, now: Timestamp, config: &Config) {
-        let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
-        if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
-            let limits = self.limits(config);
-            if before.setpoint(now, limits).rate >= self.law.setpoint(now, limits).rate {
-                self.law = before;
-            }
-        }
-    }
-}
-
 impl Evidence {
+    /// Returns the evidence about a host before its first failure, after `tries` requests.
+    pub(super) fn after(tries: u64) -> Self {
+        Self {
+            usual: UsualShare {
+                tries: tries.min(u64::from(TRIES_MAX / 2)) as u8,
+                failures: 0,
+            },
+            ..Self::default()
+        }
+    }
+
     fn find(&mut self, url: u32) -> Option<usize> {
         self.failed.iter().position(|failed| failed.url == url)
     }
 
     /// Returns whether `url` fails although others are served.
-    fn suspects(&self, url: u32) -> bool {
+    pub(super) fn suspects(&self, url: u32) -> bool {
         let standing = (self.failed.iter()).find(|failed| failed.url == url);
         standing.is_some_and(|failed| failed.standing != Standing::Unclear)
     }
 
     /// Returns whether `url` failed again although others were served.
-    fn is_proven(&self, url: u32) -> bool {
+    pub(super) fn is_proven(&self, url: u32) -> bool {
         self.has_standing(url, Standing::Proven)
     }
 
@@ -286,7 +193,7 @@ impl Evidence {
 
     /// Notes a served page. If `was_open`, the breaker was not closed, and earlier failures were
     /// the host's.
-    fn served(&mut self, url: Option<u32>, lease: LeaseId, was_open: bool) {
+    pub(super) fn served(&mut self, url: Option<u32>, lease: LeaseId, was_open: bool) {
         if let Some(at) = url.and_then(|url| self.find(url)) {
             self.record = (self.record.min(0) - 1).max(RECORD.0);
             if self.failed.remove(at).cut != Cut::No {
@@ -322,7 +229,7 @@ impl Evidence {
     }
 
     /// Notes that the host answered `url` properly, though not with a page.
-    fn answered(&mut self, url: u32) {
+    pub(super) fn answered(&mut self, url: u32) {
         if let Some(at) = self.find(url)
             && self.failed.remove(at).cut != Cut::No
         {
@@ -333,7 +240,7 @@ impl Evidence {
 
     /// Notes a failure of `url` and returns what it counts against. `next` is the first lease that
     /// will be granted after it.
-    fn failed(
+    pub(super) fn failed(
         &mut self,
         url: u32,
         kind: Kind,
@@ -455,7 +362,7 @@ impl Evidence {
     }
 
     /// Saves the law before it cuts the rate for `url`.
-    fn before_cut(&mut self, url: Option<u32>, kind: Kind, law: &KeyLaw) {
+    pub(super) fn before_cut(&mut self, url: Option<u32>, kind: Kind, law: &KeyLaw) {
         let Some(at) = url.and_then(|url| self.find(url)) else {
             return self.keep_cuts();
         };
@@ -481,7 +388,7 @@ impl Evidence {
 
     /// Returns the law from before the cuts, once each URL that caused one has proven to be at
     /// fault.
-    fn undo_cuts(&mut self) -> Option<KeyLaw> {
+    pub(super) fn undo_cuts(&mut self) -> Option<KeyLaw> {
         self.undo.as_ref()?;
         let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
         let refuted = |failed: &FailedUrl| proven(failed) && failed.cut == Cut::Shared;

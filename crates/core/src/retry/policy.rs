@@ -120,7 +120,7 @@ pub enum GiveUpReason {
     /// The same request would get this status again.
     Status(u16),
     /// The server said that the request must not be sent again (`x-should-retry: false`).
-    Told,
+    DoNotRetry,
     /// The host shows a challenge or block page. A further attempt would try to evade it.
     Blocked,
     /// The server's Retry-After is longer than [`Policy::retry_after_max`].
@@ -346,7 +346,7 @@ impl Policy {
             return Some(GiveUpReason::Blocked);
         }
         if report.may_retry == Some(false) {
-            return Some(GiveUpReason::Told);
+            return Some(GiveUpReason::DoNotRetry);
         }
         if let Some(failure) = report
             .failure
@@ -428,7 +428,7 @@ impl fmt::Display for GiveUpReason {
                 Failure::Malformed => "the response is malformed",
             }),
             Self::Status(status) => write!(f, "status {status} is final"),
-            Self::Told => f.write_str("the server said not to try again"),
+            Self::DoNotRetry => f.write_str("the server said not to try again"),
             Self::Blocked => f.write_str("blocked by the host"),
             Self::Parked(asked) => write!(f, "parked: the host asked for {} s", asked.as_secs()),
             Self::Consecutive429(count) => write!(f, "{count} x 429 in a row"),

@@ -418,7 +418,7 @@ fn the_servers_word_on_retries_is_obeyed() {
     let policy = Policy::crawler();
     for code in [429, 500, 503] {
         let next = decide(&policy, &get(1), &told(false, code));
-        assert_eq!(next, Next::GiveUp(GiveUpReason::Told), "{code}");
+        assert_eq!(next, Next::GiveUp(GiveUpReason::DoNotRetry), "{code}");
     }
     for code in [409, 503] {
         let next = decide(&policy, &get(1), &told(true, code));

@@ -299,7 +299,7 @@ impl Limiter {
         let keys = keys.into();
         let by_policy = self.by_policy(keys, ask);
         let (keys, ask) = by_policy.map_err(|_| Refusal::no_label(keys.keys))?;
-        self.try_acquire_kinds(&keys, ask, arrival)
+        self.try_acquire_all(&keys, ask, arrival)
     }
 
     /// Waits until each of `keys` allows the request, and returns a permit for all.
@@ -350,7 +350,7 @@ impl Limiter {
         }
         let arrival = (share.as_ref()).map_or_else(|| self.arrival(), Share::arrival);
         let permit = self
-            .acquire_kinds(keys.keys, ask, arrival, Some(head))
+            .acquire_all(keys.keys, ask, arrival, Some(head))
             .await?;
         if let Some(share) = share {
             share.granted();
@@ -385,7 +385,7 @@ impl Limiter {
         arrival: Arrival,
     ) -> Result<Permit, AcquireError> {
         let (keys, ask) = self.by_policy(keys.into(), ask)?;
-        self.acquire_kinds(&keys, ask, arrival, None).await
+        self.acquire_all(&keys, ask, arrival, None).await
     }
 
     /// Asks the backend for a permit for all `keys`, and returns it if each allows it now.
@@ -409,7 +409,7 @@ impl Limiter {
         let keys = keys.into();
         let by_policy = self.by_policy(keys, ask);
         let (keys, ask) = by_policy.map_err(|_| Refusal::no_label(keys.keys))?;
-        self.request_kinds(&keys, ask, arrival).await
+        self.request_all(&keys, ask, arrival).await
     }
 
     /// Waits until permits came that [`Limiter::try_acquire`] was refused for.

@@ -27,9 +27,10 @@ pub(super) struct Own {
     names: RwLock<HashSet<Key>>,
 }
 
-/// The keys of a request, by kind and in their order.
-#[derive(Default)]
-struct ByKind {
+/// A request for keys of both kinds.
+struct Mixed<'a> {
+    local: &'a Local,
+    keys: &'a [Key],
     own: Vec<Key>,
     shared: Vec<Key>,
 }
@@ -46,31 +47,29 @@ impl Own {
         self.names.write().insert(key.clone());
     }
 
-    pub(super) fn has(&self, key: &Key) -> bool {
+    fn has(&self, key: &Key) -> bool {
         self.names.read().contains(key)
-    }
-
-    /// Returns the keys of a request by kind, or `None` if all are shared.
-    fn split(&self, keys: &[Key]) -> Option<ByKind> {
-        let names = self.names.read();
-        let mut split = ByKind::default();
-        for key in keys {
-            let of_kind = if names.contains(key) {
-                &mut split.own
-            } else {
-                &mut split.shared
-            };
-            of_kind.push(key.clone());
-        }
-        (!split.own.is_empty()).then_some(split)
     }
 }
 
-/// Returns what the own keys are asked for. The first shared key learns.
-fn of_own(ask: &AcquireRequest, shared: &[Key]) -> AcquireRequest {
-    AcquireRequest {
-        is_limit_only: !shared.is_empty(),
-        ..ask.clone()
+impl Mixed<'_> {
+    /// Returns what the own keys are asked for. The first shared key learns.
+    fn of_own(ask: &AcquireRequest) -> AcquireRequest {
+        AcquireRequest {
+            is_limit_only: true,
+            ..ask.clone()
+        }
+    }
+
+    fn try_own(&self, ask: &AcquireRequest, arrival: Arrival) -> Result<Permit, Refusal> {
+        let permit = (self.local).try_acquire(&self.own, Self::of_own(ask), arrival);
+        permit.map_err(|refusal| refusal.among(self.keys))
+    }
+
+    /// Returns the permit of all keys.
+    fn complete(&self, own: Permit, shared: Result<Permit, Refusal>) -> Result<Permit, Refusal> {
+        let shared = shared.map_err(|refusal| refusal.among(self.keys))?;
+        Ok(shared.with_own(own))
     }
 }
 
@@ -83,72 +82,73 @@ impl Limiter {
         }
     }
 
-    pub(super) fn try_acquire_kinds(
+    /// Returns the operations on keys of one kind.
+    fn operations_on_all(&self, keys: &[Key]) -> &dyn Operations {
+        match keys.first() {
+            Some(key) => self.operations_on(key),
+            None => self.operations(),
+        }
+    }
+
+    /// Returns the keys by kind, or `None` if all are of one kind.
+    fn mixed<'a>(&'a self, keys: &'a [Key]) -> Option<Mixed<'a>> {
+        let own = self.0.own.get()?;
+        let of_kind = |key: &Key| own.has(key);
+        let (mine, shared): (Vec<_>, Vec<_>) = keys.iter().cloned().partition(of_kind);
+        (!mine.is_empty() && !shared.is_empty()).then(|| Mixed {
+            local: &own.local,
+            keys,
+            own: mine,
+            shared,
+        })
+    }
+
+    pub(super) fn try_acquire_all(
         &self,
         keys: &[Key],
         ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
-        let Some((own, kinds)) = self.kinds(keys) else {
-            return self.operations().try_acquire(keys, ask, arrival);
+        let Some(mixed) = self.mixed(keys) else {
+            let operations = self.operations_on_all(keys);
+            return operations.try_acquire(keys, ask, arrival);
         };
-        let of_own = of_own(&ask, &kinds.shared);
-        let permit = own.local.try_acquire(&kinds.own, of_own, arrival);
-        let permit = permit.map_err(|refusal| refusal.among(keys))?;
-        if kinds.shared.is_empty() {
-            return Ok(permit);
-        }
-        let shared = self.operations().try_acquire(&kinds.shared, ask, arrival);
-        Ok(shared
-            .map_err(|refusal| refusal.among(keys))?
-            .with_own(permit))
+        let own = mixed.try_own(&ask, arrival)?;
+        let shared = self.operations().try_acquire(&mixed.shared, ask, arrival);
+        mixed.complete(own, shared)
     }
 
-    pub(super) async fn request_kinds(
+    pub(super) async fn request_all(
         &self,
         keys: &[Key],
         ask: AcquireRequest,
         arrival: Arrival,
     ) -> Result<Permit, Refusal> {
-        let Some((own, kinds)) = self.kinds(keys) else {
-            return self.operations().request(keys, ask, arrival).await;
+        let Some(mixed) = self.mixed(keys) else {
+            let operations = self.operations_on_all(keys);
+            return operations.request(keys, ask, arrival).await;
         };
-        let of_own = of_own(&ask, &kinds.shared);
-        let permit = own.local.try_acquire(&kinds.own, of_own, arrival);
-        let permit = permit.map_err(|refusal| refusal.among(keys))?;
-        if kinds.shared.is_empty() {
-            return Ok(permit);
-        }
-        let shared = self.operations().request(&kinds.shared, ask, arrival).await;
-        Ok(shared
-            .map_err(|refusal| refusal.among(keys))?
-            .with_own(permit))
+        let own = mixed.try_own(&ask, arrival)?;
+        let shared = self.operations().request(&mixed.shared, ask, arrival);
+        mixed.complete(own, shared.await)
     }
 
-    pub(super) async fn acquire_kinds(
+    pub(super) async fn acquire_all(
         &self,
         keys: &[Key],
         ask: AcquireRequest,
         arrival: Arrival,
         head: Option<Head<'_>>,
     ) -> Result<Permit, AcquireError> {
-        let Some((own, kinds)) = self.kinds(keys) else {
-            return self.operations().acquire(keys, ask, arrival, head).await;
+        let Some(mixed) = self.mixed(keys) else {
+            let operations = self.operations_on_all(keys);
+            return operations.acquire(keys, ask, arrival, head).await;
         };
-        let of_own = of_own(&ask, &kinds.shared);
-        let permit = own.local.acquire(&kinds.own, of_own, arrival, head).await?;
-        if kinds.shared.is_empty() {
-            return Ok(permit);
-        }
-        let operations = self.operations();
-        let shared = operations
-            .acquire(&kinds.shared, ask, arrival, head)
-            .await?;
-        Ok(shared.with_own(permit))
-    }
-
-    fn kinds(&self, keys: &[Key]) -> Option<(&Own, ByKind)> {
-        let own = self.0.own.get()?;
-        Some((own, own.split(keys)?))
+        let of_own = Mixed::of_own(&ask);
+        let own = mixed.local.acquire(&mixed.own, of_own, arrival, head);
+        let own = own.await?;
+        let shared = self.operations();
+        let shared = shared.acquire(&mixed.shared, ask, arrival, head).await?;
+        Ok(shared.with_own(own))
     }
 }

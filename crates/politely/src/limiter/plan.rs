@@ -77,11 +77,6 @@ impl Plan {
         Keys::planned(&self.keys)
     }
 
-    /// Returns the same keys as a slice.
-    pub fn all_keys(&self) -> &[Key] {
-        &self.keys
-    }
-
     pub(super) fn into_keys(self) -> Vec<Key> {
         self.keys
     }
@@ -190,6 +185,33 @@ impl Limiter {
     /// next request on.
     pub fn set_policy(&self, policy: RuleBook) {
         self.0.policy.replace(policy);
+    }
+
+    /// Returns whether there ever was a policy.
+    pub fn has_policy(&self) -> bool {
+        self.0.policy.is_set()
+    }
+
+    /// Returns the policy in force, or `None` if there never was one.
+    pub fn policy(&self) -> Option<Arc<RuleBook>> {
+        self.0.policy.book()
+    }
+
+    /// Returns the keys that rules may add to GETs of the host of `url`, whose first key is `key`.
+    /// It follows all paths, and counts labels as empty.
+    pub fn keys_of_rules(&self, url: &Url, key: &Key) -> Vec<Key> {
+        let Some(book) = self.policy() else {
+            return Vec::new();
+        };
+        let caller = Caller {
+            url: Some(url),
+            key,
+            method: &Method::GET,
+            labels: &|_| None,
+        };
+        let rulings = book.rulings_of_host(url);
+        let added = rulings.flat_map(|ruling| ruling.keys(&caller));
+        added.map(|(key, _)| key).collect()
     }
 
     /// Returns what the policy says about a request, and lets its keys follow their rules.

@@ -7,8 +7,8 @@ use http::{Method, Request};
 use http_body_util::Empty;
 use politely::policy::RuleBook;
 use politely::{
-    AcquireError, AcquireRequest, Arrival, Clock, Config, Key, Labels, Limiter, Plan, Refusal,
-    RefusalReason, RequestView,
+    AcquireError, Arrival, Clock, Config, Key, Labels, Limiter, Plan, Refusal, RefusalReason,
+    RequestView,
 };
 use tower::ServiceExt;
 use url::Url;
@@ -108,7 +108,7 @@ async fn a_plan_is_applied_once() {
     let limiter = limiter(RULES);
     let red = Labels::from_iter([("team", "red")]);
     let plan = plan(&limiter, "http://127.0.0.1/1", &red);
-    assert_eq!(plan.all_keys().len(), 2);
+    assert_eq!(plan.keys().as_slice().len(), 2);
     for _ in 0..2 {
         try_plan(&limiter, &plan)
             .unwrap()
@@ -127,38 +127,41 @@ async fn a_new_policy_applies_from_the_next_request_on() {
     let url = "http://127.0.0.1/search/1";
     drop(try_plan(&limiter, &plan(&limiter, url, &none)).unwrap());
     limiter.set_policy("[[rule]]\nmatch = [\"*\"]".parse().unwrap());
-    assert_eq!(plan(&limiter, url, &none).all_keys().len(), 1);
+    assert_eq!(plan(&limiter, url, &none).keys().as_slice().len(), 1);
     limiter.set_policy(RULES.parse().unwrap());
-    assert_eq!(plan(&limiter, url, &none).all_keys()[1], custom("search"));
+    assert_eq!(
+        plan(&limiter, url, &none).keys().as_slice()[1],
+        custom("search")
+    );
 }
 
-/// Two groups of tasks wait for one key, whose permits go three to one.
-#[tokio::test(start_paused = true)]
-async fn waiting_requests_divide_a_key_by_the_weights_of_their_groups() {
+/// Two groups of requests wait for one host, whose permits go three to one.
+#[tokio::test]
+async fn the_layer_divides_a_host_by_the_weights_of_its_groups() {
+    let server = unlimited().await;
     let rules = "[[rule]]\nmatch = [\"*\"]\nlimits = [\"1 concurrent\"]\n\
                  share = { batch = 1, interactive = 3 }\n";
     let limiter = limiter(rules);
-    let url = "http://127.0.0.1/1";
-    let first = plan(&limiter, url, &Labels::default());
+    let service = service(limiter.clone());
+    let first = plan(&limiter, &server.url("/"), &Labels::default());
     let holder = try_plan(&limiter, &first).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
-    let waiting = ["batch", "interactive"].into_iter().flat_map(|group| {
-        let (limiter, order) = (limiter.clone(), order.clone());
-        (0..40).map(move |_| {
-            let (limiter, order) = (limiter.clone(), order.clone());
-            tokio::spawn(async move {
-                let plan = plan(&limiter, url, &Labels::default());
-                let share = limiter.enter_share(&plan, group, 1).unwrap();
-                let ask = AcquireRequest::default();
-                let permit = limiter.acquire_in_turn(plan.keys(), ask, share.arrival());
-                let permit = permit.await.unwrap();
-                share.granted();
+    let mut waiting = Vec::new();
+    for group in ["batch", "interactive"] {
+        for _ in 0..40 {
+            let mut request = Request::get(server.url("/1"))
+                .body(Empty::<Bytes>::new())
+                .unwrap();
+            let labels = Labels::from_iter([(Labels::CLIENT, group)]);
+            request.extensions_mut().insert(labels);
+            let (service, order) = (service.clone(), order.clone());
+            waiting.push(tokio::spawn(async move {
+                let response = service.oneshot(request).await.unwrap();
                 order.lock().unwrap().push(group);
-                permit.report(&politely::Report::of(politely::Signal::Ok));
-            })
-        })
-    });
-    let waiting: Vec<_> = waiting.collect();
+                drop(response);
+            }));
+        }
+    }
     while limiter.stats().waiting < waiting.len() as u64 {
         tokio::task::yield_now().await;
     }

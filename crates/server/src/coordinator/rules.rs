@@ -23,8 +23,6 @@ use super::report::error;
 #[derive(Default)]
 pub(super) struct Rules {
     text: RwLock<String>,
-    /// Whether a policy was ever in force.
-    were_any: AtomicBool,
     file: Mutex<Option<PathBuf>>,
     /// Whether the policy was read from the file and is not in the engine yet.
     is_unpublished: AtomicBool,
@@ -150,7 +148,6 @@ impl Coordinator {
         let count = book.rules().len();
         self.0.limiter.set_policy(book);
         *self.0.rules.text.write() = text;
-        self.0.rules.were_any.store(true, Ordering::Relaxed);
         count
     }
 
@@ -166,7 +163,7 @@ impl Coordinator {
         url: Option<&Url>,
         keys: &mut SmallVec<[Key; 1]>,
     ) -> Result<Option<Arc<Plan>>, wire::Error> {
-        if !self.0.rules.were_any.load(Ordering::Relaxed) {
+        if !self.0.limiter.has_policy() {
             return Ok(None);
         }
         let method = method_of(asked.method.as_deref());
@@ -182,7 +179,7 @@ impl Coordinator {
             labels: &|name| labels(name),
         });
         let plan = plan.map_err(|missing| error("labels", &missing.to_string()))?;
-        let added = &plan.all_keys()[keys.len()..];
+        let added = &plan.keys().as_slice()[keys.len()..];
         keys.extend(added.iter().cloned());
         if keys.len() > KEYS_MAX {
             let detail = format!("with the keys of the policy there are more than {KEYS_MAX} keys");

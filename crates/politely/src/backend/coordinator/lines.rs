@@ -236,7 +236,7 @@ fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> 
         url: open.url.clone(),
         labels: (open.labels.iter().flat_map(Labels::iter))
             // The coordinator knows the name of each client.
-            .filter(|(name, _)| *name != "client")
+            .filter(|(name, _)| *name != Labels::CLIENT)
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
         cost: cost(&open.ask),

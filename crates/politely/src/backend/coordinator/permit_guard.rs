@@ -17,7 +17,8 @@ use super::Shared;
 use super::outcome::{amounts, outcome_of};
 use crate::backend::operations::Later;
 use crate::backend::prefetch::Prefetched;
-use crate::permit::{Departure, Judged, Permit, PermitGuard};
+use crate::leases::{Judged, PermitGuard};
+use crate::permit::{Departure, Permit};
 
 /// The maximum time to wait for the coordinator's decision about a request.
 const JUDGED_WITHIN: Duration = Duration::from_secs(2);

@@ -13,7 +13,8 @@ use politely_store::{Event, Grant, HeldLease, renewed_after};
 use smallvec::SmallVec;
 
 use super::Inner;
-use crate::permit::{Departure, Permit, PermitGuard};
+use crate::leases::PermitGuard;
+use crate::permit::{Departure, Permit};
 
 /// A permit of one or more shared keys. Dropping it without a report cancels the permit, or gives
 /// it to the next caller if no caller has seen it.

@@ -10,7 +10,7 @@ use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use politely_core::signal::BODY_SCANNED;
 
-use crate::permit::Slot;
+use crate::slot::Slot;
 use crate::sync::sleep;
 
 /// The longest time that the start of a body is read before the response is judged. It bounds the

@@ -57,6 +57,7 @@
 //! key's in-flight cap, and then requests the same key again, waits until a lease ends. Read or
 //! drop the responses first.
 
+mod asked;
 mod body;
 mod exchange;
 mod failure;
@@ -69,7 +70,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::RANGE;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use http_body::Body;
 use politely_core::Timestamp;
 use politely_core::fault::Failures;
@@ -84,13 +85,16 @@ use url::Url;
 
 use crate::backend::operations::{Head, Later};
 use crate::clock::wall_clock;
-use crate::error::AcquireError;
 use crate::http::redirect::target;
+use crate::labels::Labels;
+use crate::leases::Judged;
 use crate::limiter::{Limiter, Plan, RequestView};
-use crate::permit::{Judged, Permit, Slot};
+use crate::permit::Permit;
 use crate::retries::Retries;
+use crate::slot::Slot;
 use crate::sync::sleep;
 
+pub use asked::{Asked, NotSent};
 pub use body::PacedBody;
 use body::Peeked;
 pub(crate) use exchange::{Ended, Exchange};
@@ -102,8 +106,6 @@ use targets::Targets;
 /// Maximum number of repeats of a request that the server did not process, before it counts as
 /// failed.
 pub const REPEATS_MAX: u32 = 2;
-/// The label with the name of a worker.
-const CLIENT: &str = "client";
 
 /// The way of sending requests: the limiter, the keys and the number of attempts. Clones are cheap
 /// and share the limiter and the retry budgets.
@@ -121,28 +123,6 @@ pub struct Attempts {
 }
 
 type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
-
-/// The parts of a request from which its keys can be chosen.
-#[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
-    /// The method.
-    pub method: &'a Method,
-    /// The whole URL.
-    pub url: &'a Url,
-    /// The request's headers, as far as they are known before it is sent.
-    pub headers: &'a HeaderMap,
-}
-
-/// The reason why a request was not sent, or not sent again.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotSent {
-    /// The request has no host or other name to derive a key from.
-    #[error("a request without a key: {0}")]
-    Key(#[from] KeyError),
-    /// The limiter returned no permit for the request.
-    #[error("no permit: {0}")]
-    Acquire(#[from] AcquireError),
-}
 
 impl Attempts {
     /// Creates attempts under `limiter`. Each request has the key of its host. The defaults are
@@ -222,7 +202,7 @@ impl Attempts {
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
         let labels = exchange.labels(&request).cloned();
         let labels = labels.as_ref();
-        let consumer = labels.and_then(|labels| labels.get(CLIENT));
+        let consumer = labels.and_then(|labels| labels.get(Labels::CLIENT));
         let consumer = consumer.unwrap_or_default();
         let plan = self.limiter.plan(RequestView {
             keys,

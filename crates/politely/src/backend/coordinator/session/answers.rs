@@ -17,7 +17,7 @@ use super::super::permit_guard::Granted;
 use super::{Delivery, KNOWN_MAX, Known, Session};
 use crate::backend::prefetch::AGAIN;
 use crate::error::{AcquireError, RefusalReason};
-use crate::permit::Judged;
+use crate::leases::Judged;
 
 /// The maximum pause after the first call without an answer. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -36,7 +36,7 @@ use super::permit_guard::{Granted, Lease};
 use crate::backend::operations::Head;
 use crate::backend::prefetch::{AGAIN, Found, KeySet, Prefetches};
 use crate::error::{AcquireError, RefusalReason};
-use crate::permit::Judged;
+use crate::leases::Judged;
 use crate::stats::Stats;
 
 /// The maximum number of waiting callers, about 200 bytes each.
