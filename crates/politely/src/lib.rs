@@ -71,7 +71,7 @@
 //! | Where is a permit granted with a coordinator? | the coordinator (crate `politely-server`); `backend/coordinator/` acquires from it |
 //! | Where does the coordinator's API answer `acquire`? | `src/api/calls.rs` of `politely-server` |
 //! | Which file implements a method of [`Limiter`]? | `backend/operations.rs` is the interface, with an implementation per backend |
-//! | How is a permit given back? | `permit.rs`, and `backend/local/part.rs` for a key of this process |
+//! | How is a permit given back? | `permit.rs` and `slot.rs`, and `backend/local/part.rs` for a key of this process |
 //! | When is a page forbidden? | [`robots`] |
 //!
 //! [`core`] holds the state of a key and makes all decisions about it. This crate adds the parts

@@ -133,3 +133,37 @@ fn a_killed_fetch_keeps_its_requests() {
     let came = server.times().len();
     assert!((1..=6).contains(&came), "{came}");
 }
+
+#[test]
+fn a_later_run_keeps_the_account_of_an_ended_one() {
+    for pattern in ["127.0.0.1", "127.0.0.1/*"] {
+        let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("rules.toml");
+        let rules = format!(
+            "[[rule]]\nmatch = [\"{pattern}\"]\naccount = \"account\"\nlimits = [\"3/h\"]\n"
+        );
+        fs::write(&file, rules).expect("the folder is writable");
+        let fetch = |pages: std::ops::Range<usize>| {
+            let mut fetch = fetch_at("1000");
+            fetch
+                .args(["--no-robots", "--state"])
+                .arg(dir.path().join("state"))
+                .arg("--policy")
+                .arg(&file)
+                .args(pages.map(|i| server.url(&i.to_string())))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            fetch
+        };
+        assert!(fetch(0..2).status().expect("it runs").success());
+        let mut later = fetch(2..9).spawn().expect("the binary runs");
+        let began = Instant::now();
+        while server.times().len() < 4 && began.elapsed() < Duration::from_millis(1_500) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        later.kill().expect("it is killed");
+        later.wait().expect("it is gone");
+        assert_eq!(server.times().len(), 3, "{pattern}");
+    }
+}
