@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest wait for a server's start. A loaded machine starts node and Python in a few seconds.
@@ -153,22 +153,27 @@ pub fn wait_until_ready(servers: &mut [Server], addresses: impl Iterator<Item = 
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+    // Otherwise another process that listens at the port on all addresses answered.
+    servers.iter_mut().for_each(Server::demand_alive);
 }
 
 /// Returns a free port on a loopback address that no other host has, in this town or in a town of
 /// another test.
 ///
-/// The port is free when this returns, and stays free until the server takes it. The address
-/// depends on the process id and a counter, and outgoing connections use 127.0.0.1.
+/// The address depends on the process id and a counter, and outgoing connections use 127.0.0.1. The
+/// port is below those that the system hands out (32768 on), so no program that listens on all
+/// addresses, at a port of the system's choice, takes it before the server does.
 pub fn free_place() -> SocketAddr {
-    static PICKED: AtomicU8 = AtomicU8::new(0);
-    let last = 1 + PICKED.fetch_add(1, Ordering::Relaxed) % 254; // 1 to 254; repeats after 14 towns
+    static PICKED: AtomicU16 = AtomicU16::new(0);
+    let picked = PICKED.fetch_add(1, Ordering::Relaxed);
+    let last = 1 + (picked % 254) as u8; // 1 to 254; repeats after 14 towns
     let [.., high, low] = process::id().to_be_bytes();
-    let listener = TcpListener::bind((Ipv4Addr::new(127, 64 | high & 63, low, last), 0))
-        .expect("a free loopback port");
-    listener
-        .local_addr()
-        .expect("a bound socket has an address")
+    let host = Ipv4Addr::new(127, 64 | high & 63, low, last);
+    let first = (process::id() % 97) as u16 * 100 + picked;
+    (0..10_000)
+        .map(|next| SocketAddr::from((host, 20_000 + first.wrapping_add(next) % 10_000)))
+        .find(|place| TcpListener::bind(place).is_ok())
+        .expect("a free loopback port")
 }
 
 /// Returns the path of a program. It also looks in the directories where Debian keeps servers.

@@ -1,9 +1,9 @@
 //! Decides whether a failure is evidence against the host, or counts against its URL alone.
 //!
-//! A 429 or a 504 may be about one URL (RFC 6585, section 4). A report that names its URL is weighed
-//! (`weigh.rs`) before the law, the breaker and the hold see it. Evidence against a host needs two
-//! different URLs, or no success at all. Repeated failures of one URL between successes of others
-//! count once.
+//! A 429 or a 504 may be about one URL (RFC 6585, section 4). A report that names its URL is
+//! weighed (`weigh.rs`) before the law, the breaker and the hold see it. Evidence against a host
+//! needs two different URLs, or no success at all. Repeated failures of one URL between successes
+//! of others count once.
 //!
 //! | a failure | counts against the host |
 //! | --- | --- |
