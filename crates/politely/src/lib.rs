@@ -143,7 +143,7 @@ pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use politely_policy as policy;
 pub use retries::Retries;
 pub use slot::Slot;
-pub use snapshot::{Recovery, Snapshot};
+pub use snapshot::{Earlier, Recovery, Snapshot};
 pub use stats::{Commits, Stats};
 pub use to_outcome::ToOutcome;
 

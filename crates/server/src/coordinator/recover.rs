@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use politely::Recovery;
 use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
+use politely::{Earlier, Recovery};
 use politely_api::wire;
 
 use super::names::Number;
@@ -136,7 +136,17 @@ impl Coordinator {
             if start + lease <= now {
                 continue;
             }
-            let Ok(permit) = self.0.limiter.readmit(&key, start, lease) else {
+            let others: Result<Box<[Key]>, _> =
+                granted.others.iter().map(|key| Key::parse(key)).collect();
+            let others = others.unwrap_or_default();
+            let keys: Vec<Key> = [&[key.clone()], &others[..]].concat();
+            let earlier = Earlier {
+                keys: &keys,
+                start,
+                lease,
+                estimate: &granted.units,
+            };
+            let Ok(permit) = self.0.limiter.readmit(&earlier) else {
                 continue;
             };
             let worker = self.0.watch.workers.named(&granted.client, now);
@@ -151,7 +161,7 @@ impl Coordinator {
                 heard: None,
                 expired: false,
                 key,
-                others: Box::default(),
+                others,
                 worker,
                 wish: granted.wish,
                 start,
