@@ -11,7 +11,7 @@ use politely_testkit::redis::RedisServer;
 use politely_testkit::zookeeper::Ensemble;
 
 /// Number of kills, unless `POLITELY_TEST_KILLS` sets another one for a long run.
-const KILLS: u64 = 40;
+const KILLS: u64 = 25;
 /// Each kill of this number kills a server of the ensemble instead of a process.
 const SERVER_EVERY: u64 = 5;
 const HOSTS: u64 = 16;
