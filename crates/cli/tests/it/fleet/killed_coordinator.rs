@@ -8,7 +8,7 @@ use politely_target::{Headers, LimitSpec, RetryAfter, Signals};
 use serde_json::json;
 
 use super::verdict::{Numbers, demand_permits_differ};
-use super::{Fleet, notes, open_hosts};
+use super::{Fleet, notes, open_hosts, restart_alone};
 
 const KILLS: usize = 12;
 const NUMBERS: Numbers = Numbers {
@@ -25,6 +25,7 @@ const HELD: &str = "custom/held";
 
 #[test]
 fn a_killed_coordinator_goes_on_where_it_was() {
+    let _alone = restart_alone();
     let mut hosts = open_hosts(16, 72, 250.0);
     for host in &mut hosts[..2] {
         host.limit = LimitSpec::TokenBucket {

@@ -4,7 +4,7 @@ use politely::core::Rng;
 use politely_target::{Headers, LimitSpec, RetryAfter, Signals};
 
 use super::verdict::{Numbers, demand_permits_differ};
-use super::{Fleet, open_hosts};
+use super::{Fleet, open_hosts, restart_alone};
 
 const KILLS: usize = 100;
 const WORKERS: usize = 8;
@@ -18,6 +18,7 @@ const GOOD_FOR_US: u64 = 166_667;
 
 #[test]
 fn killed_workers_cost_nothing_but_their_leases() {
+    let _alone = restart_alone();
     let mut hosts = open_hosts(16, 60, 150.0);
     // Two hosts allow less than the operator's numbers, and send a Retry-After.
     for host in &mut hosts[..2] {

@@ -26,6 +26,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,13 @@ use worker::{Freeze, Orders};
 
 /// Longest wait for an event that must come, on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// Lets one test at a time start processes again and again. Each start takes a core for a moment,
+/// and two such tests would delay each other's requests.
+pub(crate) fn restart_alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The number of fleets that this process has started.
 static STARTED: AtomicU8 = AtomicU8::new(0);
 
