@@ -7,6 +7,7 @@ use politely_api::wire::Problem;
 
 use super::Api;
 use super::problem::Wrong;
+use crate::coordinator::engine_trouble;
 use crate::frontier::FrontierService;
 
 /// Returns 200 while the process answers.
@@ -23,7 +24,7 @@ pub(super) async fn alive() -> &'static str {
     (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn ready(State(api): State<Api>) -> Result<String, Wrong> {
-    let (engine, warnings) = api.coordinator.engine_trouble();
+    let (engine, warnings) = engine_trouble(api.coordinator.limiter());
     if api.coordinator.is_closed() {
         Err(Wrong::busy("shutting down"))
     } else if let Some(why) = api.coordinator.last_error().or(engine) {

@@ -51,12 +51,6 @@ impl Coordinator {
         self.broken().or_else(|| engine_away(&self.0.limiter))
     }
 
-    /// Returns why answered changes may be lost, in one line, and the warnings about settings of
-    /// the engine. The coordinator is not ready if there is such a reason.
-    pub(crate) fn engine_trouble(&self) -> (Option<String>, Vec<String>) {
-        engine_trouble(&self.0.limiter)
-    }
-
     /// Returns why the coordinator itself cannot keep changes, in one line. Ignores the engine.
     fn broken(&self) -> Option<String> {
         let died = self.0.health.died.lock().clone();
