@@ -135,7 +135,15 @@ fn a_coordinator_on_a_replica_is_not_ready() {
 #[test]
 fn a_run_does_not_start_on_an_engine_that_evicts() {
     let redis = RedisServer::start("maxmemory 100mb\nmaxmemory-policy volatile-lru\n");
-    let fetch = || run(fast().args(["--store", &redis.url(), "http://127.0.0.1:1/"]));
+    let fetch = || {
+        run(fast().args([
+            "--give-up-after",
+            "1s",
+            "--store",
+            &redis.url(),
+            "http://127.0.0.1:1/",
+        ]))
+    };
     let said = fetch();
     assert_eq!(said.code, 2, "{}", said.err);
     let is_clear = said.err.contains("maxmemory-policy noeviction");

@@ -48,7 +48,8 @@ impl Coordinator {
     /// Returns why changes cannot be kept now, in one line: a background task ended, the disk
     /// refuses writes, or the engine does not answer.
     pub fn last_error(&self) -> Option<String> {
-        self.broken().or_else(|| engine_away(&self.0.limiter))
+        self.broken()
+            .or_else(|| engine_unavailable(&self.0.limiter))
     }
 
     /// Returns why the coordinator itself cannot keep changes, in one line. Ignores the engine.
@@ -83,10 +84,13 @@ pub(crate) fn engine_trouble(limiter: &Limiter) -> (Option<String>, Vec<String>)
     let forgets = || Some(format!("the engine {}", critical.first()?.text));
     let warnings = warnings.into_iter();
     let warnings = warnings.map(|risk| format!("the engine {}", risk.text));
-    (engine_away(limiter).or_else(forgets), warnings.collect())
+    (
+        engine_unavailable(limiter).or_else(forgets),
+        warnings.collect(),
+    )
 }
 
-fn engine_away(limiter: &Limiter) -> Option<String> {
+fn engine_unavailable(limiter: &Limiter) -> Option<String> {
     let why = limiter.last_error()?;
     Some(format!("the engine is unavailable: {why}"))
 }
