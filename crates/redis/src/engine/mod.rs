@@ -26,8 +26,8 @@
 //!
 //! An ACL user needs `~*` (or the cells' prefix) and the same as `&` for channels. Its commands are
 //! `+eval +evalsha +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info`. It also
-//! needs `+cluster|slots +asking` for a cluster, and `+wait` for [`Redis::wait`]. With `+config|get`
-//! the warnings about its persistence are exact.
+//! needs `+cluster|slots +asking` for a cluster, and `+wait` for [`Redis::wait`]. With
+//! `+config|get` the warnings about persistence are exact.
 //!
 //! [`Servers`] handles connections, owners and moved cells. This module has the commands:
 //! `change.rs` changes a cell, `heartbeat.rs` reads the time and the run, and `risks.rs` reads the
