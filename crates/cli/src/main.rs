@@ -34,6 +34,7 @@ mod manual;
 mod otlp;
 mod policy;
 mod presets;
+mod risks;
 mod serve;
 mod service_manager;
 mod simulate;

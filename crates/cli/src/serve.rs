@@ -15,6 +15,7 @@ use politely_server::{
 use crate::args::{ServeArgs, ServedKey};
 use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
+use crate::risks::Risks;
 use crate::unavailable::Unavailable;
 use crate::{engine, log, service_manager, token, webhooks};
 
@@ -122,13 +123,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     exit
 }
 
-/// Reports when the engine has trouble, and when the trouble is over.
+/// Reports when the engine has trouble or loses writes, and when that is over.
 async fn tell_trouble(limiter: Limiter) {
-    let mut unavailable = Unavailable::new("the engine");
+    let (mut unavailable, mut risks) = (Unavailable::new("the engine"), Risks::default());
     // The engine gets a moment for its first answer.
     let mut trouble = limiter.ping().await.err();
     loop {
-        if let Some(news) = unavailable.news(trouble.as_deref()) {
+        let news = unavailable.news(trouble.as_deref());
+        for news in news.into_iter().chain(risks.news(limiter.risks())) {
             log::say(&format!("politely: {news}"));
         }
         tokio::time::sleep(LOOK_EVERY).await;

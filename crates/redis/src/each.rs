@@ -63,8 +63,8 @@ impl Servers {
 
     /// Asks every master. Returns the answer of the key's owner and those of the others.
     ///
-    /// `read` gets the answers to all questions of one server, errors among them, and whether that
-    /// server is the owner.
+    /// `read` gets a server, its answers to all questions, errors among them, and whether it is the
+    /// owner.
     ///
     /// # Errors
     ///
@@ -73,13 +73,13 @@ impl Servers {
         &self,
         key: &str,
         questions: &Pipeline,
-        read: impl Fn(Vec<Value>, bool) -> RedisResult<T>,
+        read: impl Fn(&Server, Vec<Value>, bool) -> RedisResult<T>,
     ) -> Result<(T, Vec<T>), Trouble> {
         let owners = self.owners().await?;
         let owner = self.owner(&owners, key)?;
         let ask = async |server: &Server| {
             let answers = self.send(server, Purpose::Calls, questions).await?;
-            let read = read(answers, *server == owner);
+            let read = read(server, answers, *server == owner);
             read.map_err(|why| self.refused(server, why))
         };
         let others = owners.all.iter().filter(|server| **server != owner);

@@ -3,12 +3,14 @@
 //! A shared key lives in one *cell* of an engine that people already run, such as Redis. Sharing
 //! needs four things of the engine: reading cells, a compare-and-set on the version of a cell, a
 //! heartbeat that returns the engine's clock, and notices of changes where the engine has them.
+//! An engine may also name its settings that lose acknowledged writes.
 //! Pacing, leases, holds and laws are not the engine's business. Every process computes them
 //! itself, from the same bytes.
 //!
 //! An adapter implements [`Engine`] and knows nothing else of this crate. The caller batches the
 //! calls and limits their time. It finds out what a restarted engine may have lost. It polls now
-//! and then in case a notice is lost, and subscribes again after a subscription failed or ended.
+//! and then in case a notice is lost, and subscribes again after a subscription failed or ended. It
+//! decides when the settings are read.
 //!
 //! | engine | where |
 //! | --- | --- |
@@ -65,6 +67,30 @@ pub trait Engine: Send + Sync + 'static {
         more: Vec<Arc<str>>,
         less: Vec<Arc<str>>,
     ) -> Pending<'_, Result<(), EngineError>>;
+
+    /// Returns the engine's settings that may lose acknowledged writes, as they are now. An engine
+    /// that has no such settings returns none.
+    fn risks(&self) -> Pending<'_, Result<Vec<Risk>, EngineError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
+/// A setting of an engine that may lose acknowledged writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Risk {
+    /// When writes are lost.
+    pub severity: Severity,
+    /// One line: the server, the setting with its value, what it loses, and what to do.
+    pub text: String,
+}
+
+/// When a setting of an engine loses acknowledged writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// While the engine runs.
+    Critical,
+    /// At a restart or a power failure, or at no known time because the engine hides the setting.
+    Warning,
 }
 
 /// A message that an engine sends without being asked.

@@ -56,7 +56,8 @@ mod shared_clock;
 
 pub use self::barrier::Barrier;
 pub use self::engine::{
-    Engine, EngineError, Heartbeat, Notice, OnNotice, Pending, Version, Write, Written,
+    Engine, EngineError, Heartbeat, Notice, OnNotice, Pending, Risk, Severity, Version, Write,
+    Written,
 };
 pub use self::event::Event;
 pub use self::held_lease::{HeldLease, renewed_after, safe_length};

@@ -213,7 +213,11 @@ pub struct KeyPage {
     /// The number of keys with each need, among all keys.
     #[serde(default)]
     pub needs: NeedCounts,
-    /// The last error of the engine, if it is unavailable now.
+    /// The trouble of the engine: why it is unavailable now, or a setting with which it loses
+    /// acknowledged changes while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine_error: Option<String>,
+    /// Settings with which the engine loses acknowledged changes at a restart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engine_warnings: Vec<String>,
 }

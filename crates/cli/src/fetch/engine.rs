@@ -25,6 +25,7 @@ use super::transport::client::Clients;
 use super::transport::egresses::Egresses;
 use crate::config::Settings;
 use crate::exit::io_words;
+use crate::risks::Risks;
 use crate::unavailable::Unavailable;
 use politely::core::key::Key;
 use politely::core::retry::Policy;
@@ -169,13 +170,15 @@ impl Engine {
     }
 
     /// Wakes the lanes of hosts that the fleet's limits allow now, until the run ends. Reports an
-    /// outage of the coordinator or engine.
+    /// outage of the coordinator or engine, and an engine that began to lose writes.
     pub(crate) async fn heed(self: Arc<Self>) {
         let mut unavailable = Unavailable::new(&self.limits.shared_by);
+        let mut risks = Risks::default();
         loop {
             let ready = tokio::time::timeout(KEEP_EVERY, self.limits.ready()).await;
             let trouble = self.limits.last_error();
-            if let Some(news) = unavailable.news(trouble.as_deref()) {
+            let news = unavailable.news(trouble.as_deref());
+            for news in news.into_iter().chain(risks.news(self.limits.risks())) {
                 self.talk.say(&news);
             }
             let Ok(keys) = ready else { continue };

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use politely::cells::{Risk, Severity};
 use politely::core::Timestamp;
 use politely::core::host::Source;
 use politely::core::key::KeyError;
@@ -358,10 +359,22 @@ impl Limits {
         self.limiter.ready().await
     }
 
-    /// Checks that the coordinator or engine accepts this process, if there is a fleet.
+    /// Checks that the coordinator or engine accepts this process, if there is a fleet, and that
+    /// the engine does not lose what it acknowledges.
     pub(crate) async fn ping(&self) -> Result<(), Wrong> {
         let accepted = self.limiter.ping().await;
-        accepted.map_err(|why| Wrong(no_beginning(&self.shared_by, &why)))
+        accepted.map_err(|why| Wrong(no_beginning(&self.shared_by, &why)))?;
+        self.risks().first().map_or(Ok(()), |risk| {
+            Err(Wrong(format!("{} {}", self.shared_by, risk.text)))
+        })
+    }
+
+    /// Returns the settings with which the engine loses writes while it runs. A run does not
+    /// report what a restart of the engine loses.
+    pub(crate) fn risks(&self) -> Vec<Risk> {
+        let mut risks = self.limiter.risks();
+        risks.retain(|risk| risk.severity == Severity::Critical);
+        risks
     }
 
     /// Returns why the coordinator or engine does not answer, if so.

@@ -14,6 +14,7 @@ mod declared_limits;
 mod demo;
 mod documents;
 mod durable;
+mod engine_settings;
 mod fetch_pages;
 mod fleet;
 mod fleet_store;

@@ -13,6 +13,7 @@ use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
+use politely_store::Risk;
 #[cfg(feature = "url")]
 use url::Url;
 
@@ -170,6 +171,12 @@ pub(crate) trait Operations: Send + Sync {
     fn ping(&self) -> Later<'_, Result<(), String>>;
 
     fn last_error(&self) -> Option<String>;
+
+    /// Returns the settings of the engine that may lose acknowledged writes. Other backends have
+    /// none.
+    fn risks(&self) -> Vec<Risk> {
+        Vec::new()
+    }
 
     fn close(&self);
 }

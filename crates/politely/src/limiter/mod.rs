@@ -25,6 +25,7 @@ use politely_core::budget::DeclaredLimit;
 use politely_core::config::{Config, InvalidConfig};
 use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
+use politely_store::Risk;
 
 use crate::backend::Backend;
 use crate::backend::local::Local;
@@ -450,6 +451,16 @@ impl Limiter {
     /// Returns the error of the last call of the coordinator or the engine, if it failed.
     pub fn last_error(&self) -> Option<String> {
         self.operations().last_error()
+    }
+
+    /// Returns the settings of the engine that may lose acknowledged writes, the critical ones
+    /// first.
+    ///
+    /// They are read with the first answer of the engine ([`Limiter::ping`] waits for it), every
+    /// minute, and after the engine was unavailable or another server took over. Permits are
+    /// granted nevertheless. A limiter without an engine has none.
+    pub fn risks(&self) -> Vec<Risk> {
+        self.operations().risks()
     }
 
     /// Returns the rate of `key` in requests per second. With a coordinator or an engine, this is

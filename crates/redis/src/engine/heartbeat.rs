@@ -18,17 +18,19 @@ impl Redis {
         questions.cmd("INFO").arg("server");
         questions.cmd("INFO").arg("replication");
         questions.cmd("GET").arg(epoch);
-        let (owner, others) = self.servers.masters(epoch, &questions, of).await?;
+        let read = |_: &_, answers, is_owner| of(answers, is_owner);
+        let (owner, others) = self.servers.masters(epoch, &questions, read).await?;
         let run = others.iter().fold(owner.run, |run, other| run ^ other.run);
         self.is_in(run);
         Ok(Heartbeat { run, ..owner })
     }
 
-    /// Notes the id of the run. Another run may have a newer server, so the native form is tried
-    /// again.
+    /// Notes the id of the run. Another run may have a newer server or another user, so what the
+    /// last one refused is tried again.
     fn is_in(&self, run: u64) {
         if self.run.swap(run, Ordering::Relaxed) != run {
             self.plain.store(false, Ordering::Relaxed);
+            self.hides_config.store(false, Ordering::Relaxed);
         }
     }
 }

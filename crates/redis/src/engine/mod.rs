@@ -26,13 +26,16 @@
 //!
 //! An ACL user needs `~*` (or the cells' prefix) and the same as `&` for channels. Its commands are
 //! `+eval +evalsha +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info`. It also
-//! needs `+cluster|slots +asking` for a cluster, and `+wait` for [`Redis::wait`].
+//! needs `+cluster|slots +asking` for a cluster, and `+wait` for [`Redis::wait`]. With
+//! `+config|get` the warnings about persistence are exact.
 //!
 //! [`Servers`] handles connections, owners and moved cells. This module has the commands:
-//! `change.rs` changes a cell, and `heartbeat.rs` reads the time and the run.
+//! `change.rs` changes a cell, `heartbeat.rs` reads the time and the run, and `risks.rs` reads the
+//! settings that lose writes.
 
 mod change;
 mod heartbeat;
+mod risks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -40,7 +43,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use crate::{Command, Servers, Trouble};
 use redis::{Cmd, FromRedisValue, ParsingError, PushInfo, PushKind, Value, from_redis_value};
 
-use politely_store::{Engine, EngineError, Heartbeat, Notice, OnNotice, Pending, Write, Written};
+use politely_store::{
+    Engine, EngineError, Heartbeat, Notice, OnNotice, Pending, Risk, Write, Written,
+};
 
 pub use crate::UrlError as RedisError;
 
@@ -56,6 +61,8 @@ pub struct Redis {
     run: AtomicU64,
     /// Whether a server of this run does not know the native compare-and-set.
     plain: AtomicBool,
+    /// Whether a server of this run refuses `CONFIG GET`. Each refusal would be a line of its log.
+    hides_config: AtomicBool,
 }
 
 impl Redis {
@@ -69,6 +76,7 @@ impl Redis {
             servers: Servers::connect(url)?,
             run: AtomicU64::default(),
             plain: AtomicBool::default(),
+            hides_config: AtomicBool::default(),
         })
     }
 
@@ -103,6 +111,10 @@ impl Engine for Redis {
 
     fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
         Box::pin(async move { self.look(&epoch).await })
+    }
+
+    fn risks(&self) -> Pending<'_, Result<Vec<Risk>, EngineError>> {
+        Box::pin(async move { self.find_risks().await })
     }
 
     fn listen(&self, hear: OnNotice) {

@@ -5,6 +5,8 @@
 use std::thread;
 
 use parking_lot::Mutex;
+use politely::Limiter;
+use politely::cells::{Risk, Severity};
 use tokio::task::JoinSet;
 
 use super::Coordinator;
@@ -46,11 +48,8 @@ impl Coordinator {
     /// Returns why changes cannot be kept now, in one line: a background task ended, the disk
     /// refuses writes, or the engine does not answer.
     pub fn last_error(&self) -> Option<String> {
-        let away = || {
-            let why = self.0.limiter.last_error()?;
-            Some(format!("the engine is unavailable: {why}"))
-        };
-        self.broken().or_else(away)
+        self.broken()
+            .or_else(|| engine_unavailable(&self.0.limiter))
     }
 
     /// Returns why the coordinator itself cannot keep changes, in one line. Ignores the engine.
@@ -72,6 +71,28 @@ impl Coordinator {
             format!("permits cannot be written to disk ({why}); ask again in a second")
         })
     }
+}
+
+/// Returns the trouble of the engine in one line, and the warnings about its settings.
+///
+/// A critical setting is trouble, though permits are granted and changes are made.
+pub(crate) fn engine_trouble(limiter: &Limiter) -> (Option<String>, Vec<String>) {
+    let (critical, warnings): (Vec<Risk>, Vec<Risk>) = limiter
+        .risks()
+        .into_iter()
+        .partition(|risk| risk.severity == Severity::Critical);
+    let forgets = || Some(format!("the engine {}", critical.first()?.text));
+    let warnings = warnings.into_iter();
+    let warnings = warnings.map(|risk| format!("the engine {}", risk.text));
+    (
+        engine_unavailable(limiter).or_else(forgets),
+        warnings.collect(),
+    )
+}
+
+fn engine_unavailable(limiter: &Limiter) -> Option<String> {
+    let why = limiter.last_error()?;
+    Some(format!("the engine is unavailable: {why}"))
 }
 
 /// Reports the panic of a supervised task when it is dropped. An aborted task is no error.

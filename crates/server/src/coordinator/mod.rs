@@ -25,6 +25,7 @@ mod wishes;
 mod tests;
 
 pub(crate) use acquire::Outcome;
+pub(crate) use health::engine_trouble;
 pub(crate) use keep::{Aftermath, wait_for_disk};
 pub(crate) use names::Number;
 pub(crate) use operate::{NotSet, settings};

@@ -22,6 +22,7 @@ export const NEED_NAMES = NEEDS.map(([name]) => name);
 export function strip(chosen) {
   const title = el("h2", { id: "needs" });
   const engine = el("p", { class: "engine-error", role: "alert", hidden: true });
+  const warnings = el("p", { class: "engine-warnings", hidden: true });
   let now = "";
   const buttons = NEEDS.map(([name, word, tone, meaning]) => {
     const count = el("strong");
@@ -29,7 +30,7 @@ export function strip(chosen) {
     return { name, count, button };
   });
   const list = el("div", { class: "need-list" }, buttons.map(({ button }) => button));
-  const element = el("section", { class: "needs", "aria-labelledby": "needs" }, title, list, engine);
+  const element = el("section", { class: "needs", "aria-labelledby": "needs" }, title, list, engine, warnings);
   return {
     element,
     /** Shows the counts of a page of keys. `only` is the chosen need. */
@@ -46,7 +47,9 @@ export function strip(chosen) {
       say(title, any ? "Needs attention" : "Nothing needs attention");
       element.classList.toggle("calm", !any);
       engine.hidden = !page.engine_error;
-      say(engine, page.engine_error ? `The engine is unavailable: ${page.engine_error}` : "");
+      say(engine, page.engine_error ?? "");
+      warnings.hidden = !page.engine_warnings;
+      say(warnings, (page.engine_warnings ?? []).join("; "));
     },
   };
 }

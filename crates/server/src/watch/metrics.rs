@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use metrics::{KeyName, Recorder, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use politely::cells::Severity;
 use politely::core::key::Key;
 use politely_api::wire::FrontierCrawls;
 use politely_otlp::Collector;
@@ -25,7 +26,7 @@ const TOP: usize = 10;
 static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
 
 /// The help text of each counter and gauge.
-const HELP: [(&str, &str); 44] = [
+const HELP: [(&str, &str); 45] = [
     (
         "politely_build_info",
         "Version and commit of the coordinator; the value is always 1.",
@@ -65,6 +66,10 @@ const HELP: [(&str, &str); 44] = [
     (
         "politely_coordinators",
         "Processes that share the engine, this one included.",
+    ),
+    (
+        "politely_engine_risks",
+        "Settings of the engine that lose acknowledged changes, by severity.",
     ),
     (
         "politely_engine_unavailable",
@@ -289,6 +294,15 @@ fn emit(coordinator: &Coordinator, commit: &'static str) {
         commits.emit();
         let away = limiter.last_error().is_some();
         ::metrics::gauge!("politely_engine_unavailable").set(f64::from(u8::from(away)));
+        let risks = limiter.risks();
+        for (severity, name) in [
+            (Severity::Critical, "critical"),
+            (Severity::Warning, "warning"),
+        ] {
+            let count = risks.iter().filter(|risk| risk.severity == severity);
+            ::metrics::gauge!("politely_engine_risks", "severity" => name)
+                .set(count.count() as f64);
+        }
     }
     if let Some(kept) = coordinator.kept() {
         ::metrics::counter!("politely_state_commits_total").absolute(kept.commits);

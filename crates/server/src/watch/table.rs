@@ -16,7 +16,7 @@ use politely_api::wire::{
 use super::attention::{Attention, Known, Needs};
 use super::past::Pasts;
 
-use crate::coordinator::{finite, ms_up, settings};
+use crate::coordinator::{engine_trouble, finite, ms_up, settings};
 
 /// The shortest lifetime of a table. It is also kept for ten times as long as it took to build.
 const FRESH: Duration = Duration::from_millis(500);
@@ -179,13 +179,15 @@ impl Table {
                 ..row(&glance.key, &explained, glance.waiting as usize, now)
             })
         });
+        let (engine_error, engine_warnings) = engine_trouble(limiter);
         KeyPage {
             keys: rows.collect(),
             next,
             matching: matching as u32,
             total: glances.len() as u32,
             needs,
-            engine_error: limiter.last_error(),
+            engine_error,
+            engine_warnings,
         }
     }
 

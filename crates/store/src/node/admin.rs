@@ -174,7 +174,10 @@ impl Node {
     pub fn last_error(&self, local: Timestamp) -> Option<String> {
         let refused = self.heartbeats.refused.as_ref();
         if self.context.clock.is_fresh(local) {
-            let (since, why) = refused?;
+            let unread = || "its settings have not been read yet".to_owned();
+            let Some((since, why)) = refused else {
+                return (!self.settings.are_known()).then(unread);
+            };
             let stands = local.since(*since);
             return (stands >= STALE)
                 .then(|| format!("takes no writes for {:.1} s: {why}", stands.as_secs_f64()));

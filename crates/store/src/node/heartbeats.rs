@@ -108,6 +108,7 @@ impl Node {
             Ok(heartbeat) => heartbeat,
             Err(EngineError(why)) => {
                 self.context.last_error = Some(why);
+                self.settings.read_again();
                 return None;
             }
         };
@@ -129,6 +130,7 @@ impl Node {
             beats.unsettled = 0;
         }
         if seen.new_epoch {
+            self.settings.read_again();
             self.table.change_all(crate::replica::Replica::check);
         }
         if !seen.again {

@@ -5,6 +5,7 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `heartbeats.rs` | the engine's time, and whether it is available |
+//! | `settings.rs` | the engine's settings that may lose writes |
 //! | `replies.rs` | the way of a grant to its caller |
 //! | `notices.rs` | subscriptions to cells |
 //! | `admin.rs` | questions and settings of an operator |
@@ -19,6 +20,7 @@ mod heartbeats;
 mod locks;
 mod notices;
 mod replies;
+mod settings;
 mod table;
 
 use std::collections::HashMap;
@@ -43,6 +45,7 @@ pub(crate) use self::context::NodeContext;
 
 use self::heartbeats::Heartbeats;
 use self::notices::Subscriptions;
+use self::settings::EngineSettings;
 use self::table::ReplicaTable;
 
 /// The number of writes, and of reads, in one call of the engine.
@@ -88,6 +91,7 @@ pub struct Node {
     keys_max: usize,
     shares_when_unavailable: bool,
     heartbeats: Heartbeats,
+    settings: EngineSettings,
     /// States from an earlier run of this process, for an engine that has lost them.
     remembered: HashMap<Key, Vec<u8>, foldhash::fast::RandomState>,
     /// Grants from cells that are new to the engine, with their replica and the time since which
@@ -108,6 +112,9 @@ pub struct Node {
 pub struct Commands {
     /// Send a heartbeat that reads this cell, and pass the answer to [`Node::handle_heartbeat`].
     pub heartbeat: Option<Arc<str>>,
+    /// Read the engine's settings, and pass the answer to [`Node::handle_risks`]. This comes with a
+    /// heartbeat only.
+    pub settings: bool,
     /// Read these cells, and pass each answer to [`Node::handle_read`].
     pub reads: Vec<Arc<str>>,
     /// Make these writes, and pass each answer to [`Node::handle_write`].
@@ -145,6 +152,7 @@ impl Node {
             keys_max,
             shares_when_unavailable,
             heartbeats: Heartbeats::default(),
+            settings: EngineSettings::default(),
             remembered: HashMap::default(),
             unconfirmed: Vec::new(),
             replies: Vec::new(),
@@ -236,6 +244,7 @@ impl Node {
         }
         if self.heartbeats.is_due(local) {
             commands.heartbeat = Some(self.context.clock.cell());
+            commands.settings = self.settings.is_due(local);
         }
         (commands.watch, commands.unwatch) = self.take_subscriptions(local);
         commands

@@ -47,11 +47,15 @@ impl World {
     pub(super) fn send(&mut self, who: usize, calls: Commands, local: Timestamp) {
         let Commands {
             heartbeat,
+            settings,
             reads,
             writes,
             watch,
             unwatch,
         } = calls;
+        if settings {
+            self.seats[who].node.handle_risks(Ok(Vec::new()));
+        }
         if let Some(cell) = heartbeat {
             self.call(who, Call::Heartbeat(local), Asked::Heartbeat(cell));
         }

@@ -25,7 +25,8 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, paint: Paint) {
     }
 }
 
-/// Returns the message that the coordinator does not answer, or the result of an order.
+/// Returns the message that the coordinator does not answer, the result of an order, or the trouble
+/// of the engine.
 fn trouble<'a>(state: &State, paint: Paint) -> Option<Line<'a>> {
     if let Some((fault, times)) = &state.unavailable {
         let again = if *times == 1 {
@@ -39,8 +40,11 @@ fn trouble<'a>(state: &State, paint: Paint) -> Option<Line<'a>> {
         );
         return Some(Line::styled(text, paint.bad()));
     }
-    let notice = state.notice.as_deref()?;
-    Some(Line::from(words::harmless(notice)))
+    if let Some(notice) = &state.notice {
+        return Some(Line::from(words::harmless(notice)));
+    }
+    let engine = state.table.page.engine_error.as_deref()?;
+    Some(Line::styled(words::harmless(engine), paint.bad()))
 }
 
 /// Returns why the chosen key waits. The view of an open key shows it above.

@@ -7,8 +7,8 @@
 //! | `zookeeper::ZooKeeper`: an ensemble of `ZooKeeper` servers | `zookeeper` |
 
 pub use politely_store::{
-    Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, TimeSource, Version, Write,
-    Written,
+    Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, Risk, Severity, TimeSource,
+    Version, Write, Written,
 };
 
 /// Redis and Valkey: one server, a master behind Sentinels, or a cluster.

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_store::{Commands, Engine, EngineError, Heartbeat, Notice, Pending, Write, Written};
+use politely_store::{
+    Commands, Engine, EngineError, Heartbeat, Notice, Pending, Risk, Write, Written,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -27,6 +29,7 @@ const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// The result of a call.
 enum Done {
     Heartbeat(Timestamp, Result<Heartbeat, EngineError>),
+    Risks(Result<Vec<Risk>, EngineError>),
     Writes(Vec<Arc<str>>, Vec<Result<Written, EngineError>>),
     Reads(Vec<Arc<str>>, Vec<Result<Option<Vec<u8>>, EngineError>>),
     Watch(Result<(), EngineError>),
@@ -143,6 +146,7 @@ impl<'a> Driver<'a> {
     fn send(&mut self, commands: Commands, now: Timestamp) {
         let Commands {
             heartbeat,
+            settings,
             reads,
             writes,
             watch,
@@ -154,6 +158,11 @@ impl<'a> Driver<'a> {
                 let heartbeat = in_time(engine.heartbeat(epoch), Err).await;
                 Done::Heartbeat(now, heartbeat)
             });
+        }
+        if settings {
+            let engine = Arc::clone(&self.engine);
+            self.calls
+                .spawn(async move { Done::Risks(in_time(engine.risks(), Err).await) });
         }
         if !writes.is_empty() {
             self.write(writes);
@@ -217,6 +226,7 @@ impl<'a> Driver<'a> {
                     self.write(vec![write]);
                 }
             }
+            Done::Risks(risks) => node.handle_risks(risks),
             Done::Writes(names, results) => {
                 self.in_flight -= 1;
                 for (name, result) in names.iter().zip(results) {

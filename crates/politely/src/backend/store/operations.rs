@@ -12,7 +12,7 @@ use politely_core::host::{
 };
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
-use politely_store::{Event, HEARTBEAT_EVERY};
+use politely_store::{Event, HEARTBEAT_EVERY, Risk};
 
 use super::Store;
 use super::permit_guard::StoreGuard;
@@ -330,6 +330,10 @@ impl Operations for Store {
 
     fn last_error(&self) -> Option<String> {
         self.0.last_error()
+    }
+
+    fn risks(&self) -> Vec<Risk> {
+        self.0.state.lock().node.risks()
     }
 
     fn close(&self) {

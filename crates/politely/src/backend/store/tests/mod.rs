@@ -8,6 +8,7 @@ mod line;
 mod loss;
 mod own_keys;
 mod refused;
+mod risks;
 mod upgrade;
 mod watching;
 

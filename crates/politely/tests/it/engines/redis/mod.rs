@@ -9,6 +9,7 @@ mod cluster;
 mod complaints;
 mod failover;
 mod faults;
+mod risks;
 
 use std::sync::Arc;
 use std::time::Duration;
