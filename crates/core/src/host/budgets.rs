@@ -16,8 +16,8 @@ const LATE_MAX: usize = 64;
 /// The time from a departure in which its late report still finds the estimate.
 const LATE: Duration = Duration::from_hours(1);
 
-/// The estimated costs of a permit that is not settled. It outlives its lease, because a late report
-/// owes what exceeds it.
+/// The estimated costs of a permit that is not settled. It outlives its lease, because a late
+/// report owes what exceeds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Estimate {
     pub(super) lease: LeaseId,

@@ -36,7 +36,7 @@ pub(crate) struct Out {
     /// Whether its lease has ended. It is kept for a late report.
     pub(crate) expired: bool,
     pub(crate) key: Key,
-    /// The further keys that it was granted for. Empty after a restart.
+    /// The further keys that it was granted for.
     pub(crate) others: Box<[Key]>,
     pub(crate) worker: Arc<Worker>,
     pub(crate) wish: u64,
