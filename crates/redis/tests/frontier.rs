@@ -241,6 +241,7 @@ async fn take(frontier: &RedisFrontier, crawl: &CrawlName, lease: Duration) -> O
         crawl: None,
         pages_max: 3,
         lease,
+        shares_domain: false,
     };
     let offers = match frontier.offers(Some(crawl), 1).await {
         Err(FrontierError::UnknownCrawl(_)) => return None,

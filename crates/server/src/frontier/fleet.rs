@@ -17,7 +17,7 @@ use politely_api::wire::{
     FrontierUrl, PutAnswer, ToldAnswer,
 };
 use politely_frontier::{
-    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Take, Token, Unit, UnitStatus,
+    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Token, Unit, UnitStatus,
     ValidPage,
 };
 use politely_redis::frontier::{Offer, RedisFrontier};
@@ -213,9 +213,16 @@ impl FleetFrontier {
                 break;
             }
             offered += offers.len();
-            let tried = offers.iter().map(|offer| self.try_take(wish, offer));
+            let tried = offers.iter().map(|offer| async {
+                if taken.has(&offer.domain) {
+                    self.0.frontier.put_off(offer, LOOK_MIN).await?;
+                    return Ok(None);
+                }
+                self.try_take(wish, offer).await
+            });
+            let tried = join_all(tried).await;
             let mut error = None;
-            for tried in join_all(tried).await {
+            for tried in tried {
                 match tried {
                     Ok(Some((unit, granted))) => {
                         let owners = (&self.0.owners, self.now().at);
@@ -250,11 +257,7 @@ impl FleetFrontier {
                 return Ok(None);
             }
         };
-        let take = Take {
-            crawl: None,
-            pages_max: u32::from(granted.0.slots),
-            lease: wish.lease,
-        };
+        let take = wish.unit(granted.0.slots.into());
         match self.0.frontier.take(offer, &take).await {
             Ok(Some(unit)) => Ok(Some((unit, Some(granted)))),
             not_taken => {
@@ -370,13 +373,26 @@ impl FleetFrontier {
             Order::Delete(domain) => frontier.delete(&crawl, domain.as_deref()).await,
             Order::Block(domain, until) => frontier.block(&crawl, &domain, until).await,
             Order::Delay(domain, delay) => frontier.delay(&crawl, &domain, delay).await,
-            Order::Limit(..) => Err(FrontierError::NotShared(
-                "bound the finished pages of a domain",
-            )),
+            Order::Limit(domain, most) => frontier.limit(&crawl, &domain, most).await,
             Order::Pause(is_paused) => frontier.pause(&crawl, is_paused).await,
         }?;
         self.0.changed.notify_waiters();
         Ok(())
+    }
+
+    pub(super) async fn forget(
+        &self,
+        crawl: CrawlName,
+        domain: Option<String>,
+        days: u32,
+    ) -> Result<u64, FrontierError> {
+        let age = Duration::from_hours(24) * days;
+        let service = self.clone();
+        self.to_its_end(async move {
+            let frontier = &service.0.frontier;
+            frontier.forget(&crawl, domain.as_deref(), age).await
+        })
+        .await
     }
 
     pub(super) async fn crawls(&self) -> Result<FrontierCrawls, FrontierError> {
