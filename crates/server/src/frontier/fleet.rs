@@ -4,6 +4,8 @@
 //! another coordinator accepts the words about a unit, the permits that these do not report end
 //! with their leases.
 
+mod put;
+
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -14,11 +16,11 @@ use parking_lot::Mutex;
 use politely::core::key::KeyKind;
 use politely_api::wire::{
     DoneAnswer, DoneUnit, Error, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner,
-    FrontierUrl, PutAnswer, Told, ToldAnswer,
+    FrontierUrl, PutAnswer, ToldAnswer,
 };
 use politely_frontier::{
-    Answer, CrawlName, FrontierError, GiveBack, Moment, NewPage, Revision, Settings, Token, Unit,
-    UnitStatus, ValidPage,
+    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Token, Unit, UnitStatus,
+    ValidPage,
 };
 use politely_redis::frontier::{Offer, RedisFrontier};
 use tokio::sync::Notify;
@@ -27,7 +29,6 @@ use tokio::time::Instant;
 use super::done::{Words, merge, outcomes, refused, split};
 use super::order::{Order, body, domain_body, page_body};
 use super::owners::Owners;
-use super::put::{Item, Stored};
 use super::take::{Granted, LOOK_MIN, Taken, Wish, acquire, refund};
 use super::{FrontierOpenError, FrontierService, TEND_EVERY, moment};
 use crate::coordinator::{Coordinator, ms_up};
@@ -37,8 +38,6 @@ use crate::watch::Worker;
 const LOOK_MAX: Duration = Duration::from_millis(500);
 /// The most domains that one look offers to the limiter.
 const OFFERS_MAX: usize = 64;
-/// The most visited pages of one stream that are noted at a time.
-const REVISED_MAX: usize = 64;
 /// The interval in seconds at which the numbers of all crawls are read, for metrics that are sent.
 const SEEN_EVERY: u64 = 10;
 /// The keys of each server that are compared with the schedule each time.
@@ -122,95 +121,6 @@ impl FleetFrontier {
         let answers = self.0.frontier.put_valid(&crawl, pages).await?;
         self.0.changed.notify_waiters();
         Ok(answers)
-    }
-
-    pub(super) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
-        let mut answers = Vec::with_capacity(items.len());
-        let mut reports = Vec::new();
-        let mut items = items.into_iter().peekable();
-        while let Some((crawl, item)) = items.next() {
-            match item {
-                Item::Known(revision) => {
-                    let mut known = vec![(crawl, revision)];
-                    while known.len() < REVISED_MAX
-                        && let Some((crawl, Item::Known(revision))) =
-                            items.next_if(|(_, next)| is_of_other_page(&known, next))
-                    {
-                        known.push((crawl, revision));
-                    }
-                    let revised = known.into_iter().map(|known| self.revise(known));
-                    for (answer, report) in join_all(revised).await {
-                        answers.push(answer);
-                        reports.extend(report);
-                    }
-                }
-                Item::Discovered(page) => {
-                    let mut pages = vec![page];
-                    let is_alike = |next: &(CrawlName, Item)| {
-                        next.0 == crawl && matches!(next.1, Item::Discovered(_))
-                    };
-                    while let Some((_, Item::Discovered(page))) = items.next_if(is_alike) {
-                        pages.push(page);
-                    }
-                    let count = pages.len();
-                    match self.put_again(&crawl, pages).await {
-                        Ok(stored) => answers.extend(stored.into_iter().map(Some)),
-                        Err(why) => {
-                            tracing::warn!("{count} pages were not stored: {why}");
-                            answers.extend(vec![None; count]);
-                        }
-                    }
-                }
-            }
-        }
-        self.0.changed.notify_waiters();
-        (answers, reports)
-    }
-
-    /// Adds pages, and does so again if the engine does not answer. Pages that are known then may
-    /// have been new before.
-    async fn put_again(
-        &self,
-        crawl: &CrawlName,
-        pages: Vec<NewPage>,
-    ) -> Result<Vec<Answer>, FrontierError> {
-        let frontier = &self.0.frontier;
-        match frontier.put(crawl, pages.clone()).await {
-            Err(FrontierError::Unavailable(_)) => {
-                let mut answers = frontier.put(crawl, pages).await?;
-                for answer in answers
-                    .iter_mut()
-                    .filter(|answer| **answer == Answer::Known)
-                {
-                    *answer = Answer::New;
-                }
-                Ok(answers)
-            }
-            answers => answers,
-        }
-    }
-
-    /// Notes that a page was visited, and does so again if the engine does not answer. Returns the
-    /// report to its key, if a worker of this coordinator had the page.
-    async fn revise(
-        &self,
-        (crawl, revision): (CrawlName, Revision),
-    ) -> (Option<Answer>, Option<(String, Told)>) {
-        let (url, status) = (revision.page.url.clone(), revision.status);
-        let mut revised = self.0.frontier.revise(&crawl, revision.clone()).await;
-        if matches!(revised, Err(FrontierError::Unavailable(_))) {
-            revised = self.0.frontier.revise(&crawl, revision).await;
-        }
-        match revised {
-            Ok((answer, token)) => {
-                let report = token.and_then(|token| self.0.owners.report(token, &url, status));
-                (Some(answer), report)
-            }
-            Err(why) => {
-                tracing::warn!("a visited page was not stored: {why}");
-                (None, None)
-            }
-        }
     }
 
     pub(super) async fn take(&self, wish: Wish) -> Result<Taken, FrontierError> {
@@ -549,17 +459,6 @@ impl FleetFrontier {
             }
         }
     }
-}
-
-/// Returns whether an item is a page that was visited, and none of `known`. Words about one page
-/// stay in their order.
-fn is_of_other_page(known: &[(CrawlName, Revision)], next: &Item) -> bool {
-    let Item::Known(next) = next else {
-        return false;
-    };
-    known
-        .iter()
-        .all(|(_, known)| known.page.url != next.page.url)
 }
 
 /// Why the words about a unit were refused.
