@@ -10,7 +10,11 @@ use super::FleetFrontier;
 use crate::frontier::put::{Item, Stored};
 
 /// The most visited pages of one stream that are noted at a time.
-const REVISED_MAX: usize = 64;
+const REVISED_MAX: usize = 250;
+
+/// The answer to a page that was visited, `None` if the engine did not answer, and the report to its
+/// key with its worker.
+type Noted = (Option<Answer>, Option<(String, Told)>);
 
 impl FleetFrontier {
     pub(in crate::frontier) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
@@ -20,15 +24,14 @@ impl FleetFrontier {
         while let Some((crawl, item)) = items.next() {
             match item {
                 Item::Known(revision) => {
-                    let mut known = vec![(crawl, revision)];
+                    let mut known = vec![revision];
                     while known.len() < REVISED_MAX
-                        && let Some((crawl, Item::Known(revision))) =
-                            items.next_if(|(_, next)| is_of_other_page(&known, next))
+                        && let Some((_, Item::Known(revision))) = items
+                            .next_if(|(of, next)| *of == crawl && is_of_other_page(&known, next))
                     {
-                        known.push((crawl, revision));
+                        known.push(revision);
                     }
-                    let revised = known.into_iter().map(|known| self.revise(known));
-                    for (answer, report) in join_all(revised).await {
+                    for (answer, report) in self.note_visits(&crawl, known).await {
                         answers.push(answer);
                         reports.extend(report);
                     }
@@ -79,16 +82,36 @@ impl FleetFrontier {
         }
     }
 
+    /// Notes that pages were visited. Those that are not known are added together.
+    async fn note_visits(&self, crawl: &CrawlName, known: Vec<Revision>) -> Vec<Noted> {
+        let page = |known: &Revision| NewPage {
+            due: known.again,
+            is_visited: true,
+            ..known.page.clone()
+        };
+        let pages = known.iter().map(page).collect();
+        // Without an answer, each page is noted by itself.
+        let added = self.0.frontier.put(crawl, pages).await.unwrap_or_default();
+        let mut added = added.into_iter();
+        let noted = known.into_iter().map(|known| {
+            let added = added.next().filter(|answer| *answer != Answer::Known);
+            async {
+                match added {
+                    Some(answer) => (Some(answer), None),
+                    None => self.revise(crawl, known).await,
+                }
+            }
+        });
+        join_all(noted).await
+    }
+
     /// Notes that a page was visited, and does so again if the engine does not answer. Returns the
     /// report to its key, if a worker of this coordinator had the page.
-    async fn revise(
-        &self,
-        (crawl, revision): (CrawlName, Revision),
-    ) -> (Option<Answer>, Option<(String, Told)>) {
+    async fn revise(&self, crawl: &CrawlName, revision: Revision) -> Noted {
         let (url, status) = (revision.page.url.clone(), revision.status);
-        let mut revised = self.0.frontier.revise(&crawl, revision.clone()).await;
+        let mut revised = self.0.frontier.revise(crawl, revision.clone()).await;
         if matches!(revised, Err(FrontierError::Unavailable(_))) {
-            revised = self.0.frontier.revise(&crawl, revision).await;
+            revised = self.0.frontier.revise(crawl, revision).await;
         }
         match revised {
             Ok((answer, token)) => {
@@ -105,11 +128,9 @@ impl FleetFrontier {
 
 /// Returns whether an item is a page that was visited, and none of `known`. Words about one page
 /// stay in their order.
-fn is_of_other_page(known: &[(CrawlName, Revision)], next: &Item) -> bool {
+fn is_of_other_page(known: &[Revision], next: &Item) -> bool {
     let Item::Known(next) = next else {
         return false;
     };
-    known
-        .iter()
-        .all(|(_, known)| known.page.url != next.page.url)
+    known.iter().all(|known| known.page.url != next.page.url)
 }
