@@ -144,6 +144,7 @@ fn wish(crawl: &CrawlName) -> Take {
         crawl: Some(crawl.clone()),
         pages_max: 10,
         lease: Duration::from_mins(1),
+        shares_domain: false,
     }
 }
 

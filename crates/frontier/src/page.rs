@@ -51,12 +51,14 @@ pub struct NewPage {
     pub key: Option<String>,
     /// The order within the domain.
     pub priority: Priority,
-    /// The date before which the page is not handed out. A date that has passed means now.
+    /// The date before which the page is not handed out. Pages whose date has passed leave in the
+    /// order of their dates. Default: now.
     pub due: Option<Date>,
     /// Data of the caller, at most 16 KiB. It comes back with the page.
     pub metadata: Vec<u8>,
-    /// Whether the page was visited elsewhere. It then becomes known and is never handed out.
-    pub is_finished: bool,
+    /// Whether the page was visited elsewhere. It is then visited again from `due` on, and never
+    /// without it.
+    pub is_visited: bool,
 }
 
 impl NewPage {
@@ -118,7 +120,7 @@ pub struct ValidPage {
     /// Data of the caller.
     pub metadata: Vec<u8>,
     /// Whether the page was visited elsewhere.
-    pub is_finished: bool,
+    pub is_visited: bool,
 }
 
 impl ValidPage {
@@ -144,7 +146,7 @@ impl ValidPage {
             priority: page.priority,
             due: page.due,
             metadata: page.metadata,
-            is_finished: page.is_finished,
+            is_visited: page.is_visited,
         })
     }
 }
@@ -169,7 +171,7 @@ impl ValidPage {
             priority: Priority::default(),
             due: None,
             metadata,
-            is_finished: false,
+            is_visited: false,
         })
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | row | key | value |
 //! | --- | --- | --- |
-//! | run | queue lane order | [`RunPage`]s |
+//! | run | queue lane second order | [`RunPage`]s |
 //! | page with a date | queue [`DATED_LANE`] date hash | [`Dated`] |
 
 use serde::{Deserialize, Serialize};
@@ -20,17 +20,23 @@ const DATED_LANE: u8 = u8::MAX;
 /// The most pages of a run. A longer run would be written again too often.
 pub(crate) const RUN_LEN_MAX: usize = 32;
 
-/// The place of a run in its domain's queue. A lower lane is first, and then a lower order.
+/// The place of a run in its domain's queue. A lower lane is first, then an earlier second, and
+/// then a lower order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct RunId {
     lane: u8,
+    /// The second since 1970 (UTC) from which on all pages of the run are due.
+    due_secs: u64,
     order: u64,
 }
 
 impl RunId {
-    pub(crate) const fn new(priority: Priority, order: u64) -> Self {
-        let lane = Priority::MAX.level() - priority.level();
-        Self { lane, order }
+    pub(crate) const fn new(priority: Priority, due: Date, order: u64) -> Self {
+        Self {
+            lane: Priority::MAX.level() - priority.level(),
+            due_secs: due.millis() / 1_000,
+            order,
+        }
     }
 
     pub(crate) fn priority(self) -> Priority {
@@ -39,9 +45,10 @@ impl RunId {
     }
 
     pub(crate) fn key(self, queue: QueueId) -> Vec<u8> {
-        let mut key = Vec::with_capacity(13);
+        let mut key = Vec::with_capacity(21);
         key.extend(queue.0.to_be_bytes());
         key.push(self.lane);
+        key.extend(self.due_secs.to_be_bytes());
         key.extend(self.order.to_be_bytes());
         key
     }
@@ -139,7 +146,7 @@ impl Run {
     }
 }
 
-/// A page that waits for a date.
+/// A page that waits for a date, or that is due since a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dated {
     pub(crate) due: Date,
@@ -204,9 +211,13 @@ impl Row {
                     failures,
                 }))
             }
-            (lane, 8) => {
-                let order = number(rest);
-                Ok(Self::Run(RunId { lane, order }, Run::decode(value)?))
+            (lane, 16) => {
+                let id = RunId {
+                    lane,
+                    due_secs: number(&rest[..8]),
+                    order: number(&rest[8..]),
+                };
+                Ok(Self::Run(id, Run::decode(value)?))
             }
             _ => Err(wrong()),
         }
@@ -220,7 +231,12 @@ mod tests {
     const QUEUE: QueueId = QueueId(3);
 
     fn run(level: u8, order: u64) -> RunId {
-        RunId::new(Priority::new(level).unwrap(), order)
+        run_due(level, 7, order)
+    }
+
+    fn run_due(level: u8, secs: u64, order: u64) -> RunId {
+        let due = Date::from_millis(secs * 1_000 + 999).unwrap();
+        RunId::new(Priority::new(level).unwrap(), due, order)
     }
 
     fn rows(batch: Batch) -> Vec<Row> {
@@ -233,8 +249,15 @@ mod tests {
     }
 
     #[test]
-    fn runs_sort_by_priority_then_order_and_dates_are_last() {
-        let runs = [run(9, 9), run(5, 2), run(5, 3), run(0, 1)];
+    fn runs_sort_by_priority_then_date_then_order_and_dates_to_come_are_last() {
+        let runs = [
+            run(9, 9),
+            run_due(5, 3, 8),
+            run(5, 2),
+            run(5, 3),
+            run_due(5, 300, 1),
+            run(0, 1),
+        ];
         let mut keys: Vec<_> = runs.iter().map(|run| run.key(QUEUE)).collect();
         let date = |millis| Date::from_millis(millis).unwrap();
         keys.extend([date(5), date(1 << 40)].map(|due| Dated::first_key(QUEUE, due)));

@@ -26,7 +26,7 @@ use crate::queue::Ready;
 use crate::{Date, StoreError, Token};
 
 /// The version of the layout.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 /// The id of a crawl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,6 +50,7 @@ pub(crate) struct CrawlRow {
 pub(crate) struct UnitRow {
     pub(crate) domain: DomainId,
     pub(crate) expires: Date,
+    pub(crate) shares_domain: bool,
     pub(crate) pages: Vec<Ready>,
 }
 
@@ -106,11 +107,11 @@ pub(crate) struct Visit {
 
 impl Visit {
     /// Returns the visit of a page that was visited before the frontier knew it.
-    pub(crate) const fn elsewhere(at: Date) -> Self {
+    pub(crate) const fn elsewhere(at: Date, again: Option<Date>) -> Self {
         Self {
             at,
             status: 0,
-            again: None,
+            again,
         }
     }
 }

@@ -27,6 +27,9 @@ pub struct Take {
     pub pages_max: u32,
     /// The length of the lease, at most [`Settings::lease_max`](crate::Settings::lease_max).
     pub lease: Duration,
+    /// Whether other pages of the domain may be handed out while this unit lives. The pages alone
+    /// are then leased, and the unit does not count as an owner of the domain.
+    pub shares_domain: bool,
 }
 
 /// A unit of work.

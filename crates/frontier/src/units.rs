@@ -14,6 +14,8 @@ use crate::rows::DomainId;
 pub(crate) struct Held {
     pub(crate) domain: DomainId,
     pub(crate) expires: Timestamp,
+    /// Whether other pages of the domain may be handed out meanwhile.
+    pub(crate) shares_domain: bool,
     pub(crate) pages: Vec<Ready>,
 }
 

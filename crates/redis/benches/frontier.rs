@@ -125,6 +125,7 @@ async fn take(frontier: &RedisFrontier, crawl: &CrawlName) -> Option<politely_fr
         crawl: None,
         pages_max: 10,
         lease: Duration::from_mins(1),
+        shares_domain: false,
     };
     loop {
         let found = frontier.offers(Some(crawl), 1).await.expect("an answer");

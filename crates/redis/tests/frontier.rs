@@ -105,7 +105,8 @@ impl World {
     async fn take(&mut self) -> Option<Unit> {
         let (at, patience) = (self.process(), self.patience());
         let lease = LEASES[self.below(2) as usize];
-        let taking = take(&self.processes[at], &self.crawl, lease);
+        let shares = self.below(2) == 0;
+        let taking = take(&self.processes[at], &self.crawl, lease, shares);
         let unit = match tokio::time::timeout(patience, taking).await {
             Err(_) => {
                 self.broken += 1;
@@ -189,7 +190,7 @@ impl World {
                 .mend(10_000)
                 .await
                 .expect("an engine that answers");
-            let Some(unit) = take(&self.processes[1], &self.crawl, LEASES[1]).await else {
+            let Some(unit) = take(&self.processes[1], &self.crawl, LEASES[1], false).await else {
                 idle += 1;
                 sleep(Duration::from_millis(100)).await;
                 continue;
@@ -236,11 +237,17 @@ impl World {
     }
 }
 
-async fn take(frontier: &RedisFrontier, crawl: &CrawlName, lease: Duration) -> Option<Unit> {
+async fn take(
+    frontier: &RedisFrontier,
+    crawl: &CrawlName,
+    lease: Duration,
+    shares_domain: bool,
+) -> Option<Unit> {
     let wish = Take {
         crawl: None,
         pages_max: 3,
         lease,
+        shares_domain,
     };
     let offers = match frontier.offers(Some(crawl), 1).await {
         Err(FrontierError::UnknownCrawl(_)) => return None,
@@ -284,7 +291,7 @@ async fn no_page_is_lost_and_no_stale_word_is_accepted() {
 async fn put_and_take(frontier: &RedisFrontier, crawl: &CrawlName, url: &str) -> Unit {
     let answers = frontier.put(crawl, vec![NewPage::of_url(url)]).await;
     assert_eq!(answers.expect("an engine that answers"), [Answer::New]);
-    let unit = take(frontier, crawl, Duration::from_mins(1)).await;
+    let unit = take(frontier, crawl, Duration::from_mins(1), false).await;
     unit.expect("a page that waits")
 }
 
@@ -380,10 +387,10 @@ async fn a_lost_schedule_is_rebuilt_by_whichever_process_walks() {
         delete(&redis, &key).await;
     }
     let lease = Duration::from_mins(1);
-    assert!(take(&one, &crawl, lease).await.is_none());
+    assert!(take(&one, &crawl, lease, false).await.is_none());
     let minute = Duration::from_mins(1);
     assert!(one.claim_mend(minute).await.expect("an engine"));
     assert!(!other.claim_mend(minute).await.expect("an engine"));
     one.mend(10_000).await.expect("an engine");
-    assert!(take(&other, &crawl, lease).await.is_some());
+    assert!(take(&other, &crawl, lease, false).await.is_some());
 }

@@ -141,6 +141,10 @@ pub struct Item {
         deserialize_with = "whole"
     )]
     pub slots: u16,
+    /// Whether the requests wait in a queue of the caller, which sends them one after another. The
+    /// coordinator sets it for workers that speak another protocol.
+    #[serde(skip)]
+    pub is_queued: bool,
 }
 
 /// The values of absent fields: one departure of one token. Such an item still needs a `url` or a
@@ -162,6 +166,7 @@ impl Default for Item {
             crawl_delay_ms: None,
             crawl_delay_fresh_ms: None,
             slots: one(),
+            is_queued: false,
         }
     }
 }

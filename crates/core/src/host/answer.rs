@@ -32,6 +32,9 @@ pub struct AcquireRequest {
     pub units: UnitCosts,
     /// Whether another key learns from the outcome, and this key is only a limit of the request.
     pub is_limit_only: bool,
+    /// Whether the requests wait in a queue of the caller, which sends them one after another. The
+    /// cap in flight then bounds no more than a cap of 1 after a refusal or during a pause.
+    pub is_queued: bool,
     /// The Crawl-delay that the caller read in the host's robots.txt. The request respects it, and
     /// it applies to the key once the request is granted. A request that waits changes nothing.
     pub crawl_delay: Option<CrawlDelay>,
@@ -57,6 +60,7 @@ impl AcquireRequest {
             bytes: 0,
             units,
             is_limit_only: false,
+            is_queued: false,
             crawl_delay: None,
         } = self
         else {
@@ -104,6 +108,7 @@ impl Default for AcquireRequest {
             bytes: 0,
             units: UnitCosts::NONE,
             is_limit_only: false,
+            is_queued: false,
             crawl_delay: None,
         }
     }

@@ -24,6 +24,8 @@ const PRESSED_INTERVALS: f64 = 2.0;
 /// How much later, in seconds, a request that waited for the pace may start and still count as
 /// demand. Timers of a millisecond wake it late, and a busy machine later still.
 const WAKE_LATE_S: f64 = 0.2;
+/// The most requests of a key that wait in the queues of callers.
+const QUEUED_MAX: u32 = 4_096;
 
 impl Host {
     /// Grants one departure now if no request is in flight and only the pace could delay it.
@@ -93,6 +95,12 @@ impl Host {
             return Decision::Wait(wait);
         }
         let Bounds { rate, cap, .. } = self.bounds(now, config);
+        let is_single = self.strikes > 0 || (ask.is_queued && self.pause(now).is_some());
+        let cap = if ask.is_queued && !is_single && cap > 0 {
+            QUEUED_MAX
+        } else {
+            cap
+        };
         let (probe, free) = match self.closed_gate(now, cap, config) {
             Err(wait) => return Decision::Wait(wait),
             Ok(open) => open,

@@ -178,23 +178,24 @@ impl<S: Store> Frontier<S> {
         adding.room -= 1;
         domain.pages += 1;
         let queue = domain.queue;
-        if page.is_finished {
-            let visit = rows::encode(&Visit::elsewhere(now.date));
+        if page.is_visited {
+            let visit = rows::encode(&Visit::elsewhere(now.date, page.due));
             batch.put(Table::Pages, rows::visit_key(id, hash), visit);
-        } else if let Some(due) = page.due.filter(|due| *due > now.date) {
-            domain.add_dated(due);
-            let dated = Dated {
-                due,
-                hash,
-                priority: page.priority,
-                failures: Failures::NONE,
-            };
-            dated.store(batch, queue);
+        }
+        let waiting = Dated {
+            due: page.due.unwrap_or(now.date),
+            hash,
+            priority: page.priority,
+            failures: Failures::NONE,
+        };
+        if page.is_visited && page.due.is_none() {
+            // The page is finished.
+        } else if waiting.due > now.date {
+            domain.add_dated(waiting.due);
+            waiting.store(batch, queue);
         } else {
             domain.add_ready(page.priority);
-            let added = (hash, Failures::NONE);
-            let serial = &mut self.serial;
-            let ready = adding.runs.push(batch, serial, queue, page.priority, added);
+            let ready = adding.runs.push(batch, &mut self.serial, queue, waiting);
             self.fronts.add(id, ready.run);
         }
         let (form, url) = UrlForm::split(&page.url, name);

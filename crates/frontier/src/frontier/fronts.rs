@@ -47,11 +47,11 @@ impl Fronts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Priority;
+    use crate::{Date, Priority};
 
     #[test]
     fn a_front_moves_back_for_an_earlier_run_only() {
-        let run = |level, order| RunId::new(Priority::new(level).unwrap(), order);
+        let run = |level, order| RunId::new(Priority::new(level).unwrap(), Date::EPOCH, order);
         let (id, other) = (DomainId(1), DomainId(2));
         let mut fronts = Fronts::default();
         fronts.set(id, run(5, 7));
@@ -71,7 +71,7 @@ mod tests {
     fn fronts_are_bounded() {
         let mut fronts = Fronts::default();
         for id in 0..3 * FRONTS_MAX as u32 {
-            fronts.set(DomainId(id), RunId::new(Priority::MIN, 1));
+            fronts.set(DomainId(id), RunId::new(Priority::MIN, Date::EPOCH, 1));
             assert!(fronts.0.len() <= FRONTS_MAX);
         }
     }

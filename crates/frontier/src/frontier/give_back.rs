@@ -70,6 +70,7 @@ impl<S: Store> Frontier<S> {
             let held = Held {
                 domain: held.domain,
                 expires: now.at + lease,
+                shares_domain: held.shares_domain,
                 pages: held.pages.clone(),
             };
             let mut stage = Stage::default();
@@ -151,14 +152,14 @@ impl<S: Store> Frontier<S> {
         let is_unvisited = |report: &Reported| report.next == Next::Unvisited;
         let has_unvisited = reported.iter().any(is_unvisited);
         let held = self.held(token, now)?;
-        let (id, expires) = (held.domain, held.expires);
+        let (id, expires, shares_domain) = (held.domain, held.expires, held.shares_domain);
         let (kept, returned) = if words.keep {
             (left, Vec::new())
         } else {
             (Vec::new(), left)
         };
         let released = (held.pages.len() - kept.len()) as u32;
-        let spacing = self.spacing(id);
+        let pause = self.draw_spacing().max(words.pause);
         let mut stage = Stage::default();
         let Some(domain) = stage.domain(&self.schedule, id) else {
             return Err(FrontierError::Stale(token));
@@ -204,6 +205,7 @@ impl<S: Store> Frontier<S> {
         let kept = (!kept.is_empty()).then_some(Held {
             domain: id,
             expires,
+            shares_domain,
             pages: kept,
         });
         if let Some(held) = &kept {
@@ -213,8 +215,9 @@ impl<S: Store> Frontier<S> {
             }
         } else {
             stage.batch.remove(Table::Control, rows::unit_key(token));
-            domain.owners = domain.owners.saturating_sub(1);
-            domain.next = domain.next.max(now.at + spacing.max(words.pause));
+            if !shares_domain {
+                domain.end_owner(now.at + pause);
+            }
         }
         stage.domains.insert(id, domain);
         let (found, answers) = page::check(words.found, self.settings.kind);
@@ -237,6 +240,7 @@ impl Stage {
         let row = UnitRow {
             domain: held.domain,
             expires: now.date_after(held.expires.since(now.at)),
+            shares_domain: held.shares_domain,
             pages: held.pages.clone(),
         };
         self.batch

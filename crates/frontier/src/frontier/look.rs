@@ -25,7 +25,7 @@ pub struct DomainStatus {
     pub wait: Duration,
     /// The date until which an operator blocked it.
     pub blocked_until: Option<Date>,
-    /// The least pause between two units, by an operator's order.
+    /// The least time from one take to the next, by an operator's order.
     pub delay: Duration,
     /// The number of finished pages from which on it is not handed out, by an operator's order.
     pub finished_max: Option<NonZeroU32>,
@@ -262,7 +262,7 @@ impl<S: Store> Frontier<S> {
             name,
             counts: Counts::of_domain(domain),
             owners: self.units.of_domain(id).map(|(token, _)| token).collect(),
-            wait: domain.next.since(self.normalize(now).at),
+            wait: domain.may_leave(&orders).since(self.normalize(now).at),
             blocked_until: Some(orders.blocked_until).filter(|date| *date > now.date),
             delay: orders.delay,
             finished_max: NonZeroU32::new(orders.finished_max),

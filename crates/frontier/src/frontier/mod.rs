@@ -35,7 +35,9 @@ use crate::page::{self, NewPage, ValidPage};
 use crate::rows::{self, CrawlId, DomainId};
 use crate::schedule::{Domain, Schedule};
 use crate::units::Units;
-use crate::{Answer, CrawlName, Date, FrontierError, Moment, Settings, Store, StoreError, Table};
+use crate::{
+    Answer, CrawlName, Date, FrontierError, Moment, Priority, Settings, Store, StoreError, Table,
+};
 
 /// The most expired units that one call ends.
 const EXPIRED_MAX: usize = 256;
@@ -163,21 +165,33 @@ impl<S: Store> Frontier<S> {
             let Some(held) = self.units.remove(token) else {
                 continue;
             };
-            let spacing = self.spacing(held.domain);
+            let pause_ends = now.at + self.draw_spacing();
             if let Some(domain) = stage.domain(&self.schedule, held.domain) {
+                domain.leased = domain.leased.saturating_sub(held.pages.len() as u32);
                 let priorities = held.pages.iter().map(|page| page.run.priority());
-                let priority = priorities.max().unwrap_or(domain.priority);
-                domain.release(held.pages.len() as u32, priority);
-                domain.next = domain.next.max(now.at + spacing);
+                domain.priority = priorities.fold(domain.priority, Priority::max);
+                if !held.shares_domain {
+                    domain.end_owner(pause_ends);
+                }
             }
         }
         self.finish(stage, now)
     }
 
-    /// Draws the pause of a domain after a unit.
-    fn spacing(&mut self, domain: DomainId) -> Duration {
-        let spacing = self.settings.spacing.draw(&mut self.rng);
-        spacing.max(self.schedule.orders(domain).delay)
+    /// Ends all units whose lease is over, so that the numbers of crawls and domains are exact.
+    ///
+    /// # Errors
+    /// Fails if the storage fails.
+    pub fn end_expired(&mut self, now: Moment) -> Result<(), FrontierError> {
+        while self.units.next_expiry().is_some_and(|at| at <= now.at) {
+            self.call(now, |_, _| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// Draws the pause of a domain between two units.
+    fn draw_spacing(&mut self) -> Duration {
+        self.settings.spacing.draw(&mut self.rng)
     }
 
     /// Commits a stage, and then puts its domains into the schedule.
@@ -208,7 +222,7 @@ impl<S: Store> Frontier<S> {
 
     fn domain_row(&self, id: DomainId, domain: &Domain, now: Moment) -> rows::DomainRow {
         let orders = self.schedule.orders(id);
-        let pause = domain.next.since(now.at);
+        let pause = domain.may_leave(&orders).since(now.at);
         // Without a pause there is no date, which a wall clock that is set back would move ahead.
         let next = if pause.is_zero() {
             Date::EPOCH

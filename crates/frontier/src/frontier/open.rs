@@ -120,12 +120,15 @@ impl<S: Store> Frontier<S> {
                 continue;
             };
             let pages = self.without_outcome(domain.queue, row.pages)?;
-            domain.owners = domain.owners.saturating_add(1);
+            if !row.shares_domain {
+                domain.owners = domain.owners.saturating_add(1);
+            }
             domain.leased += pages.len() as u32;
             self.schedule.set(row.domain, domain, now);
             let held = Held {
                 domain: row.domain,
                 expires: now.at_of(row.expires, self.settings.lease_max),
+                shares_domain: row.shares_domain,
                 pages,
             };
             self.units.insert(token, held);

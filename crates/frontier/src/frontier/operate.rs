@@ -29,7 +29,7 @@ impl<S: Store> Frontier<S> {
         })
     }
 
-    /// Sets the least pause between two units of a domain. Zero removes it.
+    /// Sets the least time from one take of a domain to the next. Zero removes it.
     ///
     /// # Errors
     /// Fails for an unknown crawl or domain, and if the storage fails.
@@ -156,9 +156,8 @@ impl<S: Store> Frontier<S> {
             change(&mut orders);
             frontier.schedule.set_orders(id, orders);
             let mut stage = Stage::default();
-            if let Some(domain) = stage.domain(&frontier.schedule, id) {
-                domain.next = domain.next.max(now.at + orders.delay);
-            }
+            // The row of the domain has the orders.
+            stage.domain(&frontier.schedule, id);
             frontier.finish(stage, now)
         })
     }

@@ -7,8 +7,8 @@ use crate::page::ValidPage;
 use crate::queue::{Dated, Failures, Ready, Row};
 use crate::rows::{self, DomainId, PageRow, QueueId, UrlForm, Visit};
 use crate::{
-    Answer, CrawlName, Date, FrontierError, GiveBack, Moment, NewPage, Next, PageOutcome, Store,
-    StoreError, Table, Token,
+    Answer, Batch, CrawlName, Date, FrontierError, GiveBack, Moment, NewPage, Next, PageOutcome,
+    Store, StoreError, Table, Token,
 };
 
 /// The most rows of a queue in which a page is looked for.
@@ -28,14 +28,35 @@ pub struct Revision {
 /// Where a page is.
 enum Found {
     Unknown,
-    Leased(Token),
-    Stored(DomainId, Stored),
+    /// A page that a unit has.
+    Leased(Token, Stored),
+    /// A page that no unit has.
+    Stored(Stored),
 }
 
-/// A page that no unit has.
+/// A page that the crawl knows.
 struct Stored {
+    domain: DomainId,
     hash: u64,
     added_secs: u64,
+    has_metadata: bool,
+}
+
+impl Stored {
+    /// Replaces the metadata of the page, if it changed.
+    fn put_metadata(&self, batch: &mut Batch, page: &ValidPage) {
+        if self.has_metadata {
+            return;
+        }
+        let (form, url) = UrlForm::split(&page.url, page.key.as_str());
+        let row = rows::encode(&PageRow {
+            form,
+            url,
+            metadata: &page.metadata,
+            added_secs: self.added_secs,
+        });
+        batch.put(Table::Pages, rows::page_key(self.domain, self.hash), row);
+    }
 }
 
 /// The place of a page that waits.
@@ -69,7 +90,7 @@ impl<S: Store> Frontier<S> {
             Err(why) => return Ok(Answer::Invalid(why)),
         };
         let mut found = self.locate(crawl, &valid)?;
-        if matches!(found, Found::Leased(token) if self.units.live(token, now.at).is_none()) {
+        if matches!(found, Found::Leased(token, _) if self.units.live(token, now.at).is_none()) {
             // The unit is over. The call ends it, and its pages are in the queue then.
             self.call(now, |_, _| Ok(()))?;
             found = self.locate(crawl, &valid)?;
@@ -78,13 +99,14 @@ impl<S: Store> Frontier<S> {
             Found::Unknown => {
                 let page = NewPage {
                     due: again,
-                    is_finished: again.is_none(),
+                    is_visited: true,
                     ..page
                 };
                 let answers = self.put(crawl, vec![page], now)?;
                 Ok(answers.into_iter().next().unwrap_or(Answer::Full))
             }
-            Found::Leased(token) => {
+            Found::Leased(token, stored) => {
+                self.call(now, |frontier, _| frontier.note_metadata(&stored, &valid))?;
                 let outcome = PageOutcome {
                     url: valid.url,
                     status,
@@ -98,13 +120,13 @@ impl<S: Store> Frontier<S> {
                 self.give_back(words, now)?;
                 Ok(Answer::Known)
             }
-            Found::Stored(id, stored) => self.call(now, |frontier, now| {
+            Found::Stored(stored) => self.call(now, |frontier, now| {
                 let visit = Visit {
                     at: now.date,
                     status,
                     again,
                 };
-                frontier.settle(id, &stored, &valid, visit, now)?;
+                frontier.settle(&stored, &valid, visit, now)?;
                 Ok(Answer::Known)
             }),
         }
@@ -130,31 +152,44 @@ impl<S: Store> Frontier<S> {
             let mut units = self.units.of_domain(id);
             let has_page = |page: &Ready| page.hash() == hash;
             let unit = units.find(|(_, held)| held.pages.iter().any(has_page));
-            return Ok(if let Some((token, _)) = unit {
-                Found::Leased(token)
-            } else {
-                let added_secs = row.added_secs;
-                Found::Stored(id, Stored { hash, added_secs })
+            let stored = Stored {
+                domain: id,
+                hash,
+                added_secs: row.added_secs,
+                has_metadata: row.metadata == page.metadata,
+            };
+            return Ok(match unit {
+                Some((token, _)) => Found::Leased(token, stored),
+                None => Found::Stored(stored),
             });
         }
         Ok(Found::Unknown)
     }
 
+    /// Stores the metadata of a page that is visited, if it changed.
+    fn note_metadata(&self, stored: &Stored, page: &ValidPage) -> Result<(), FrontierError> {
+        let mut batch = Batch::default();
+        stored.put_metadata(&mut batch, page);
+        if !batch.0.is_empty() {
+            self.store.commit(batch)?;
+        }
+        Ok(())
+    }
+
     /// Stores the visit of a page that no unit has, and moves the page within its queue.
     fn settle(
         &mut self,
-        id: DomainId,
         stored: &Stored,
         page: &ValidPage,
         visit: Visit,
         now: Moment,
     ) -> Result<(), FrontierError> {
         let mut stage = Stage::default();
+        let (id, hash) = (stored.domain, stored.hash);
         let Some(domain) = stage.domain(&self.schedule, id) else {
             return Ok(());
         };
         let mut domain = *domain;
-        let hash = stored.hash;
         let mut priority = page.priority;
         match self.find_waiting(domain.queue, hash)? {
             Some(Waiting::Ready(ready)) => {
@@ -180,17 +215,11 @@ impl<S: Store> Frontier<S> {
             dated.store(&mut stage.batch, domain.queue);
             domain.add_dated(due);
         }
-        let (form, url) = UrlForm::split(&page.url, page.key.as_str());
-        let row = rows::encode(&PageRow {
-            form,
-            url,
-            metadata: &page.metadata,
-            added_secs: stored.added_secs,
-        });
+        stored.put_metadata(&mut stage.batch, page);
         let visit = rows::encode(&visit);
-        let batch = &mut stage.batch;
-        batch.put(Table::Pages, rows::page_key(id, hash), row);
-        batch.put(Table::Pages, rows::visit_key(id, hash), visit);
+        stage
+            .batch
+            .put(Table::Pages, rows::visit_key(id, hash), visit);
         stage.domains.insert(id, domain);
         self.finish(stage, now)
     }

@@ -7,41 +7,46 @@ use hashbrown::HashMap;
 use super::Frontier;
 use super::serial::Serial;
 use crate::page::Priority;
-use crate::queue::{Failures, Ready, Run, RunId};
+use crate::queue::{Dated, Ready, Run, RunId};
 use crate::rows::QueueId;
 use crate::{Batch, Store, StoreError, Table};
+
+/// The pages of one run have one queue, one priority, and one second from which on they are due.
+type Kind = (QueueId, Priority, u64);
 
 /// The runs that one call adds.
 #[derive(Default)]
 pub(super) struct NewRuns {
-    last: HashMap<(QueueId, Priority), (RunId, Run), foldhash::fast::FixedState>,
+    last: HashMap<Kind, (RunId, Run), foldhash::fast::FixedState>,
 }
 
 impl NewRuns {
-    /// Adds a page behind all pages of its priority. A run that is full goes to `batch`.
+    /// Adds a page behind all pages of its priority that are due since the same second or before.
+    /// A run that is full goes to `batch`.
     pub(super) fn push(
         &mut self,
         batch: &mut Batch,
         serial: &mut Serial,
         queue: QueueId,
-        priority: Priority,
-        (hash, failures): (u64, Failures),
+        page: Dated,
     ) -> Ready {
-        let mut new = || (RunId::new(priority, serial.take()), Run::default());
-        let last = self.last.entry((queue, priority)).or_insert_with(&mut new);
+        let Dated { priority, due, .. } = page;
+        let mut new = || (RunId::new(priority, due, serial.take()), Run::default());
+        let kind = (queue, priority, due.millis() / 1_000);
+        let last = self.last.entry(kind).or_insert_with(&mut new);
         if !last.1.has_room() {
             let (run, pages) = std::mem::replace(last, new());
             pages.store(batch, queue, run);
         }
         Ready {
             run: last.0,
-            page: last.1.push(hash, failures),
+            page: last.1.push(page.hash, page.failures),
         }
     }
 
     /// Adds all runs to a batch.
     pub(super) fn store(self, batch: &mut Batch) {
-        for ((queue, _), (run, pages)) in self.last {
+        for ((queue, ..), (run, pages)) in self.last {
             pages.store(batch, queue, run);
         }
     }

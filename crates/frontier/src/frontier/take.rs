@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hashbrown::HashSet;
+
 use super::Frontier;
 use super::runs::NewRuns;
 use super::stage::Stage;
@@ -106,6 +108,7 @@ impl<S: Store> Frontier<S> {
         self.call(now, |frontier, now| {
             let held = frontier.held(token, now)?;
             let (id, expires, mut pages) = (held.domain, held.expires, held.pages.clone());
+            let shares_domain = held.shares_domain;
             let room = frontier.settings.pages_per_unit_max as usize;
             let most = room.saturating_sub(pages.len()).min(pages_max as usize);
             let Some(&(mut domain)) = frontier.schedule.domain(id) else {
@@ -125,6 +128,7 @@ impl<S: Store> Frontier<S> {
             let held = Held {
                 domain: id,
                 expires,
+                shares_domain,
                 pages,
             };
             stage.put_unit(token, &held, now);
@@ -193,12 +197,18 @@ impl<S: Store> Frontier<S> {
         let row = UnitRow {
             domain: id,
             expires: now.date_after(lease),
+            shares_domain: take.shares_domain,
             pages: selection.pages,
         };
         stage
             .batch
             .put(Table::Control, rows::unit_key(token), rows::encode(&row));
-        domain.owners += 1;
+        if take.shares_domain {
+            domain.next = domain.next.max(now.at + self.draw_spacing());
+        } else {
+            domain.owners += 1;
+        }
+        domain.taken = now.at;
         domain.leased += pages.len() as u32;
         domain.priority = selection.head.map_or(Priority::MIN, RunId::priority);
         stage.domains.insert(id, domain);
@@ -207,6 +217,7 @@ impl<S: Store> Frontier<S> {
         let held = Held {
             domain: id,
             expires: now.at + lease,
+            shares_domain: row.shares_domain,
             pages: row.pages,
         };
         self.units.insert(token, held);
@@ -231,10 +242,10 @@ impl<S: Store> Frontier<S> {
         most: usize,
         now: Moment,
     ) -> Result<Selection, StoreError> {
-        let leased: Vec<Ready> = self
+        let leased: HashSet<u64, foldhash::fast::FixedState> = self
             .units
             .of_domain(id)
-            .flat_map(|(_, held)| held.pages.iter().copied())
+            .flat_map(|(_, held)| held.pages.iter().map(Ready::hash))
             .collect();
         let mut pages = self.promote(batch, domain, now)?;
         let mut found = Vec::new();
@@ -248,7 +259,11 @@ impl<S: Store> Frontier<S> {
                 match Row::decode(key, value) {
                     Ok(Row::Run(run, pages)) => {
                         first = first.or(Some(run));
-                        found.extend(pages.ready(run).filter(|page| !leased.contains(page)));
+                        found.extend(
+                            pages
+                                .ready(run)
+                                .filter(|page| !leased.contains(&page.hash())),
+                        );
                     }
                     Ok(Row::Dated(_)) => return false,
                     Err(why) => error = Some(why),
@@ -271,7 +286,8 @@ impl<S: Store> Frontier<S> {
         Ok(Selection { pages, head })
     }
 
-    /// Moves pages whose date has come to the lane of their priority, and returns them.
+    /// Moves pages whose date has come to the lane of their priority, behind those of earlier
+    /// dates, and returns them.
     fn promote(
         &mut self,
         batch: &mut Batch,
@@ -283,9 +299,7 @@ impl<S: Store> Frontier<S> {
         let mut runs = NewRuns::default();
         for page in due {
             page.remove(batch, domain.queue);
-            let added = (page.hash, page.failures);
-            let serial = &mut self.serial;
-            promoted.push(runs.push(batch, serial, domain.queue, page.priority, added));
+            promoted.push(runs.push(batch, &mut self.serial, domain.queue, page));
             domain.dated = domain.dated.saturating_sub(1);
             domain.add_ready(page.priority);
         }

@@ -15,6 +15,8 @@ pub(crate) struct Domain {
     pub(super) place: Place,
     /// The domain is not handed out before this time.
     pub(crate) next: Timestamp,
+    /// When its pages were last handed out; zero if never since the frontier was opened.
+    pub(crate) taken: Timestamp,
     /// The date of the first page that waits for one. It has a meaning only if `dated` is not 0.
     pub(crate) dated_first: Date,
     pub(crate) crawl: CrawlId,
@@ -37,6 +39,7 @@ impl Domain {
         Self {
             place: Place::Idle,
             next: Timestamp::ZERO,
+            taken: Timestamp::ZERO,
             dated_first: Date::EPOCH,
             crawl,
             queue,
@@ -71,11 +74,18 @@ impl Domain {
             .saturating_sub(self.dated)
     }
 
-    /// Ends one owner's claim on `pages` pages. `priority` is the highest of those that stay.
-    pub(crate) fn release(&mut self, pages: u32, priority: Priority) {
+    /// Ends one owner's claim. The domain then pauses.
+    pub(crate) fn end_owner(&mut self, pause_ends: Timestamp) {
         self.owners = self.owners.saturating_sub(1);
-        self.leased = self.leased.saturating_sub(pages);
-        self.priority = self.priority.max(priority);
+        self.next = self.next.max(pause_ends);
+    }
+
+    /// Returns the time from which on the domain may be handed out, if nothing else keeps it.
+    pub(crate) fn may_leave(&self, orders: &Orders) -> Timestamp {
+        match self.taken {
+            Timestamp::ZERO => self.next,
+            taken => self.next.max(taken + orders.delay),
+        }
     }
 }
 
@@ -84,7 +94,7 @@ impl Domain {
 pub(crate) struct Orders {
     /// The domain is not handed out before this date.
     pub(crate) blocked_until: Date,
-    /// The least pause between two units.
+    /// The least time from one take to the next.
     pub(crate) delay: Duration,
     /// The number of finished pages from which on the domain is not handed out; 0 for none.
     pub(crate) finished_max: u32,

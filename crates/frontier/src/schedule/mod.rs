@@ -118,6 +118,7 @@ impl Schedule {
             // A domain that stays runnable keeps its rank, unless it was handed out.
             if let (Place::Runnable(was), Place::Runnable(rank)) = (old.place, domain.place)
                 && old.owners == domain.owners
+                && old.leased >= domain.leased
             {
                 domain.place = Place::Runnable(rank.min(was));
             }
@@ -180,6 +181,7 @@ impl Schedule {
         let unowned = Domain {
             owners: 0,
             next: now.at,
+            taken: Timestamp::ZERO,
             ..*domain
         };
         let crawl = self.crawls.get(&domain.crawl);
@@ -229,11 +231,12 @@ impl Schedule {
     }
 
     fn place(&self, id: DomainId, domain: &Domain, since: Timestamp, now: Moment) -> Place {
+        let orders = self.orders(id);
         let Orders {
             blocked_until,
             finished_max,
             ..
-        } = self.orders(id);
+        } = orders;
         let is_dated_due = domain.dated > 0 && domain.dated_first <= now.date;
         if domain.owners >= self.owners_max {
             Place::Owned
@@ -242,8 +245,9 @@ impl Schedule {
         } else if blocked_until > now.date {
             Place::Asleep(blocked_until)
         } else if domain.ready > domain.leased || is_dated_due {
-            if domain.next > now.at {
-                Place::Waiting(domain.next)
+            let may_leave = domain.may_leave(&orders);
+            if may_leave > now.at {
+                Place::Waiting(may_leave)
             } else {
                 let levels = Priority::MAX.level() - domain.priority.level();
                 Place::Runnable(since + HEAD_START * u32::from(levels))

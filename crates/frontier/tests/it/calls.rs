@@ -322,7 +322,7 @@ fn an_operator_blocks_delays_and_pauses() {
     frontier
         .give_back(done(unit.token, &[A]), moment(11))
         .unwrap();
-    assert_eq!(take_at(&mut frontier, 1, 15), None);
+    assert_eq!(take_at(&mut frontier, 1, 14), None);
     frontier.pause(&crawl(), true, moment(16)).unwrap();
     assert_eq!(take_at(&mut frontier, 1, 16), None);
     let mut frontier = reopen(&frontier, Settings::default(), moment(17));

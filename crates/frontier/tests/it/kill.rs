@@ -78,6 +78,7 @@ fn work(frontier: &mut Frontier<EmbeddedStore>, rng: &mut Rng, say: &mut impl Fn
     // The lease is short, so that the units of children that were killed expire in the test.
     let wish = Take {
         lease: Duration::from_millis(200),
+        shares_domain: false,
         ..take(3)
     };
     let unit = frontier

@@ -6,5 +6,6 @@ mod crawl;
 mod kill;
 mod large;
 mod model;
+mod shared_domains;
 mod support;
 mod virtual_crawl;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_frontier::{
     Answer, Batch, Frontier, FrontierError, GiveBack, MemoryStore, Moment, NewPage, Next, Settings,
-    Spacing, Store, StoreError, Table, Token,
+    Spacing, Store, StoreError, Table, Take, Token,
 };
 use proptest::prelude::*;
 
@@ -25,7 +25,8 @@ const PAGES: u8 = 12;
 #[derive(Clone, Debug)]
 enum Step {
     Put(Vec<u8>),
-    Take(u32),
+    /// The most pages, and whether the unit shares its domain.
+    Take(u32, bool),
     /// An owner speaks: which unit, for each page what becomes of it, whether it keeps the rest,
     /// and a page that it found.
     Speak(usize, Vec<Word>, bool, u8),
@@ -98,6 +99,7 @@ struct Owned {
     token: Token,
     domain: String,
     left: BTreeSet<String>,
+    shares_domain: bool,
     /// The latest monotonic time at which the frontier may accept a word. A restart with a wall
     /// clock that stepped can only shorten or keep this.
     ended: bool,
@@ -140,7 +142,7 @@ impl World {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Put(pages) => self.put(pages),
-            Step::Take(pages_max) => _ = self.take(*pages_max),
+            Step::Take(pages_max, shares) => _ = self.take(*pages_max, *shares),
             Step::Speak(unit, words, keep, found) => self.speak(*unit, words, *keep, *found),
             Step::Extend(unit, seconds) => self.extend(*unit, *seconds),
             Step::Drop(unit) => self.speak(*unit, &[Word::Silent], false, 0),
@@ -202,10 +204,14 @@ impl World {
         }
     }
 
-    fn take(&mut self, pages_max: u32) -> Option<Owned> {
+    fn take(&mut self, pages_max: u32, shares_domain: bool) -> Option<Owned> {
+        let wish = Take {
+            shares_domain,
+            ..take(pages_max)
+        };
         let result = self
             .frontier
-            .take(&take(pages_max), self.now, &mut |_, pages| Ok(pages));
+            .take(&wish, self.now, &mut |_, pages| Ok(pages));
         let unit = self.result(result)?.unwrap()?;
         assert!(unit.token > self.highest, "the fencing token only grows");
         self.highest = unit.token;
@@ -223,14 +229,14 @@ impl World {
         let live = self
             .units
             .iter()
-            .filter(|other| !other.ended && other.domain == unit.domain);
+            .filter(|other| !other.ended && !other.shares_domain && other.domain == unit.domain);
         if live.count() >= usize::from(self.settings.owners_max) {
             // The lease of at least one of them is over, and its words must be refused.
             let mut heard = 0;
             let domain = unit.domain.clone();
             for place in 0..self.units.len() {
                 let other = &self.units[place];
-                if other.domain == domain && !other.ended {
+                if other.domain == domain && !other.ended && !other.shares_domain {
                     let words = GiveBack {
                         keep: true,
                         ..GiveBack::of_token(other.token)
@@ -253,6 +259,7 @@ impl World {
             token: unit.token,
             domain: unit.domain,
             left,
+            shares_domain,
             ended: false,
         };
         self.units.push(owned.clone());
@@ -342,7 +349,7 @@ impl World {
         while idle < 3 {
             // Longer than the spacing.
             self.wait(5);
-            let Some(unit) = self.take(2) else {
+            let Some(unit) = self.take(2, false) else {
                 idle += 1;
                 continue;
             };
@@ -380,7 +387,7 @@ fn step() -> impl Strategy<Value = Step> {
     let words = proptest::collection::vec(word(), 1..4);
     prop_oneof![
         4 => proptest::collection::vec(0..PAGES, 1..5).prop_map(Step::Put),
-        6 => (1..4_u32).prop_map(Step::Take),
+        6 => (1..4_u32, any::<bool>()).prop_map(|(most, shares)| Step::Take(most, shares)),
         6 => (any::<usize>(), words, any::<bool>(), 0..PAGES)
             .prop_map(|(unit, words, keep, found)| Step::Speak(unit, words, keep, found)),
         1 => (any::<usize>(), 0..200_u64).prop_map(|(unit, s)| Step::Extend(unit, s)),

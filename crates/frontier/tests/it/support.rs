@@ -32,6 +32,7 @@ pub(crate) fn take(pages_max: u32) -> Take {
         crawl: None,
         pages_max,
         lease: LEASE,
+        shares_domain: false,
     }
 }
 

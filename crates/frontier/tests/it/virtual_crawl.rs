@@ -175,6 +175,7 @@ fn wish() -> Take {
         crawl: None,
         pages_max: 10,
         lease: Duration::from_mins(10),
+        shares_domain: false,
     }
 }
 

@@ -3,24 +3,34 @@
 --
 -- pages: hash of a URL -> row: priority digit, date when it was added, last visit or nothing, ';',
 -- the rest.
--- queue: hash of a URL -> place. Lanes of priorities come first, then the dates of later visits.
--- units: token -> end of the lease (15 digits), then 32 bytes per page: hash and place.
+-- queue: hash of a URL -> place. Lanes of priorities come first, each in the order of the seconds
+-- from which on its pages are due; then the dates of later visits. All places are exact doubles.
+-- units: token -> 'o' for an owner of the domain or 's' for a unit that shares it, end of the lease
+-- (15 digits), then 32 bytes per page: hash and place.
 local state, pages, queue, units = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local call, format = redis.call, string.format
-local LANE, DATED = 35184372088832, 1125899906842624
+local LANE, SECOND, DATED = 562949953421312, 131072, 8725724278030336
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
 local owners_max = tonumber(ARGV[1])
 
-local stored = call('HMGET', state, 'version', 'token', 'next', 'order', 'blocked', 'delay')
-for at = 1, 6 do stored[at] = tonumber(stored[at] or 0) end
-local version, last_token, next_at, order, blocked, delay = unpack(stored)
+local stored = call('HMGET', state, 'version', 'token', 'next', 'order', 'taken', 'blocked', 'delay',
+  'limit')
+for at = 1, 8 do stored[at] = tonumber(stored[at] or 0) end
+local version, last_token, next_at, order, taken, blocked, delay, limit = unpack(stored)
 
 -- The version grows with each change, also over a deletion.
 local function store()
   version = math.max(version + 1, micros)
-  call('HSET', state, 'version', version, 'token', last_token, 'next', next_at, 'order', order)
+  call('HSET', state, 'version', version, 'token', last_token, 'next', next_at, 'order', order,
+    'taken', taken)
+end
+
+-- Returns the place of a page that is due since a date: behind the others of its second.
+local function place_due(priority, date)
+  order = (order + 1) % SECOND
+  return (9 - priority) * LANE + math.min(math.floor(date / 1000), 4294967295) * SECOND + order
 end
 
 local function add_all(places)
@@ -38,39 +48,61 @@ local function release(entries)
 end
 
 local function pause(length)
-  next_at = math.max(next_at, now + math.max(length, delay))
+  next_at = math.max(next_at, now + length)
+end
+
+-- Returns the time from which on the domain may be handed out, if nothing else keeps it. The delay
+-- counts from the last take.
+local function may_leave()
+  return taken > 0 and math.max(next_at, taken + delay) or next_at
+end
+
+-- Returns the pages of all units, those of live units, the live units, the owners, and the first end
+-- of a lease, or nothing.
+local function leased()
+  local all, live, count, owners, first = 0, 0, 0, 0, nil
+  local held = call('HVALS', units)
+  for at = 1, #held do
+    local ends, size = tonumber(held[at]:sub(2, 16)), (#held[at] - 16) / 32
+    all = all + size
+    if ends > now then live, count = live + size, count + 1 end
+    if held[at]:sub(1, 1) == 'o' then owners = owners + 1 end
+    if not first or ends < first then first = ends end
+  end
+  return all, live, count, owners, first
+end
+
+-- Returns whether an operator's bound of finished pages is reached.
+local function is_full(held)
+  return limit > 0 and call('HLEN', pages) - call('ZCARD', queue) - held >= limit
 end
 
 -- Ends the units whose lease is over. Returns whether there was one.
 local function expire(spacing)
   local held, expired = call('HGETALL', units), false
   for at = 1, #held, 2 do
-    if tonumber(held[at + 1]:sub(1, 15)) <= now then
-      release(held[at + 1]:sub(16))
+    if tonumber(held[at + 1]:sub(2, 16)) <= now then
+      release(held[at + 1]:sub(17))
       call('HDEL', units, held[at])
-      pause(spacing)
+      if held[at + 1]:sub(1, 1) == 'o' then pause(spacing) end
       expired = true
     end
   end
   return expired
 end
 
--- Returns what the schedule keeps of this domain: version, pages, ready, dated, leased, owners,
--- priority, and the time when it may be handed out (0: nothing waits).
+-- Returns what the schedule keeps of this domain: version, pages, ready, dated, leased, live units,
+-- priority, the time when it may be handed out (0: nothing waits), and the first end of a lease (0:
+-- there is no unit). The pages of a unit whose lease is over are ready.
 local function summary()
   local known, waiting = call('HLEN', pages), call('ZCARD', queue)
-  local ready, leased, owners, priority, due, expiry = 0, 0, 0, 0, 0, nil
-  local held = call('HVALS', units)
-  for at = 1, #held do
-    local ends = tonumber(held[at]:sub(1, 15))
-    owners, leased = owners + 1, leased + (#held[at] - 15) / 32
-    if not expiry or ends < expiry then expiry = ends end
-  end
+  local ready, priority, due = 0, 0, 0
+  local held, live, count, owners, expiry = leased()
   if waiting > 0 then
-    ready = call('ZCOUNT', queue, '-inf', '(1125899906842624')
+    ready = call('ZCOUNT', queue, '-inf', '(8725724278030336')
     local first = call('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local place = tonumber(first[2])
-    due = math.max(next_at, blocked, 1)
+    due = math.max(may_leave(), blocked, 1)
     if place < DATED then
       priority = 9 - math.floor(place / LANE)
     else
@@ -79,9 +111,10 @@ local function summary()
     end
   end
   if expiry and (waiting == 0 or owners >= owners_max) then due = expiry end
+  if is_full(held) then due = 0 end
   local at = version > 0 and version or micros
-  return format('%.0f %d %d %d %d %d %d %.0f', at, known, ready, waiting - ready, leased, owners,
-    priority, due)
+  return format('%.0f %d %d %d %d %d %d %.0f %.0f', at, known, ready + held - live, waiting - ready,
+    live, count, priority, due, expiry or 0)
 end
 
 -- Returns the row of a page after a visit.

@@ -9,7 +9,7 @@ local value = call('HGET', units, token)
 if not value then return {'s', summary()} end
 
 local left, hashes = {}, {}
-for at = 16, #value, 32 do
+for at = 17, #value, 32 do
   local hash = value:sub(at, at + 15)
   hashes[#hashes + 1] = hash
   left[hash] = value:sub(at + 16, at + 31)
@@ -46,18 +46,18 @@ for at = 6, #ARGV, 4 do
 end
 add_all(places)
 
-local kept = {value:sub(1, 15)}
-if ARGV[4] ~= '' then kept[1] = format('%015.0f', now + tonumber(ARGV[4])) end
+local kept = {value:sub(1, 16)}
+if ARGV[4] ~= '' then kept[1] = value:sub(1, 1) .. format('%015.0f', now + tonumber(ARGV[4])) end
 for at = 1, #hashes do
   if left[hashes[at]] then kept[#kept + 1] = hashes[at] .. left[hashes[at]] end
 end
 if ARGV[3] == '1' and #kept > 1 then
   call('HSET', units, token, table.concat(kept))
 else
-  release(table.concat(kept):sub(16))
+  release(table.concat(kept):sub(17))
   kept = {''}
   call('HDEL', units, token)
-  pause(tonumber(ARGV[5]))
+  if value:sub(1, 1) == 'o' then pause(tonumber(ARGV[5])) end
 end
 store()
 return {'k', summary(), #kept - 1}

@@ -182,7 +182,7 @@ impl RedisFrontier {
         }
         let page = NewPage {
             due: again,
-            is_finished: again.is_none(),
+            is_visited: true,
             ..page
         };
         let answers = self.put(crawl, vec![page]).await?;

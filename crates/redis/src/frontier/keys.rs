@@ -7,7 +7,7 @@
 //! | `pf:unit:N` | the domain of the unit N, until a minute after its lease |
 //! | `pf:{CRAWL/DOMAIN}:d`, `:p`, `:q`, `:u` | a domain: state, pages, queue, units |
 //! | `pf:{CRAWL#SHARD}:m`, `:n` | a shard of a crawl's schedule: domains' summaries and names |
-//! | `pf:{CRAWL#SHARD}:w`, `:r`, `:o` | its domains that wait, may be handed out, and have owners |
+//! | `pf:{CRAWL#SHARD}:w`, `:r`, `:o` | its domains that wait, may be handed out, and have units |
 //! | `pf:{CRAWL#SHARD}:c` | the sums of its summaries |
 //! | `pf:{mend}:t`, `:c` | the walk over all keys: its process, and its cursor per server |
 

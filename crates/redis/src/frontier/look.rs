@@ -1,5 +1,6 @@
 //! Calls that only read.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use politely_frontier::{
@@ -26,6 +27,7 @@ pub(super) struct Found {
     next: u64,
     blocked_until: u64,
     delay: u64,
+    limit: u64,
     tokens: Vec<Token>,
 }
 
@@ -50,6 +52,7 @@ impl RedisFrontier {
     /// Fails for an unknown crawl, and if a server does not answer.
     pub async fn counts(&self, crawl: &CrawlName) -> Result<(Counts, bool), FrontierError> {
         let (id, is_paused) = self.crawl(crawl).await?;
+        self.end_expired(&id).await?;
         Ok((self.sums_of(&id).await?.counts, is_paused))
     }
 
@@ -186,7 +189,7 @@ impl RedisFrontier {
                 blocked_until: Some(date(found.blocked_until))
                     .filter(|_| found.blocked_until > found.now),
                 delay: Duration::from_millis(found.delay),
-                finished_max: None,
+                finished_max: NonZeroU32::new(found.limit as u32),
             });
         }
         Ok(statuses)
@@ -219,12 +222,12 @@ impl RedisFrontier {
                 continue;
             };
             for (token, value) in read::<Vec<(u64, Vec<u8>)>>(held)? {
-                let ends = value.get(..15).and_then(|ends| str::from_utf8(ends).ok());
+                let ends = value.get(1..16).and_then(|ends| str::from_utf8(ends).ok());
                 let ends: u64 = ends.and_then(|ends| ends.parse().ok()).unwrap_or(0);
                 units.push(UnitStatus {
                     token: Token(token),
                     domain: name.clone(),
-                    pages: (value.len().saturating_sub(15) / 32) as u32,
+                    pages: (value.len().saturating_sub(16) / 32) as u32,
                     lease: Duration::from_millis(ends.saturating_sub(found.now)),
                 });
             }
@@ -235,7 +238,7 @@ impl RedisFrontier {
         Ok(units)
     }
 
-    /// Returns at most `most` domains that have owners, in the order in which they got them.
+    /// Returns at most `most` domains that have units, the first to expire first.
     async fn owned(&self, id: &CrawlId, most: usize) -> Result<Vec<String>, FrontierError> {
         let keys: Vec<_> = (0..SHARDS).map(|shard| keys::shard(id, shard)).collect();
         let asked = keys.iter().map(|[.., owned]| Command {
@@ -385,7 +388,7 @@ impl RedisFrontier {
 fn owner(units: &[(u64, Vec<u8>)], hash: &[u8]) -> Option<Token> {
     let has_page = |value: &[u8]| {
         value
-            .get(15..)
+            .get(16..)
             .is_some_and(|entries| entries.chunks(32).any(|entry| entry.starts_with(hash)))
     };
     let unit = units.iter().find(|(_, value)| has_page(value));
@@ -397,7 +400,7 @@ pub(super) fn found(answer: Result<Value, Trouble>) -> Result<Option<Found>, Fro
     let parts: Vec<Value> =
         from_redis_value(answer.map_err(|why| unavailable(&why))?).map_err(|_| odd("a domain"))?;
     let texts: Vec<String> = from_redis_value(Value::Array(parts)).map_err(|_| odd("a domain"))?;
-    let [kind, summary, now, next, blocked, delay, tokens @ ..] = &texts[..] else {
+    let [kind, summary, now, next, blocked, delay, limit, tokens @ ..] = &texts[..] else {
         return Err(odd("a domain"));
     };
     if kind != "k" {
@@ -410,6 +413,7 @@ pub(super) fn found(answer: Result<Value, Trouble>) -> Result<Option<Found>, Fro
         next: number(next)?,
         blocked_until: number(blocked)?,
         delay: number(delay)?,
+        limit: number(limit)?,
         tokens: tokens
             .iter()
             .map(|token| number(token).map(Token))
@@ -424,7 +428,7 @@ mod tests {
     #[test]
     fn the_owner_of_a_page_is_found_by_its_hash() {
         let unit = |hashes: &[[u8; 16]]| {
-            let mut value = b"000001700000000".to_vec();
+            let mut value = b"s000001700000000".to_vec();
             for hash in hashes {
                 value.extend_from_slice(hash);
                 value.extend_from_slice(b"0000000000000001");

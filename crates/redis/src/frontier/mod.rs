@@ -26,9 +26,11 @@
 //! | `take.rs` | which domain is next, and its unit of work |
 //! | `give_back.rs` | the words of owners |
 //! | `operate.rs` | orders of operators |
+//! | `forget.rs` | forgets pages by their age |
 //! | `look.rs` | calls that only read |
 //! | `mend.rs` | repairs the schedule, and frees the space of deleted crawls |
 
+mod forget;
 mod give_back;
 mod keys;
 mod look;

@@ -9,7 +9,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = call('ZRANGEBYSCORE', waiting, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 256)
 for at = 1, #due, 2 do
   local summary = call('HGET', summaries, due[at]) or ''
-  local priority = tonumber(summary:match('(%d+) %d+$') or 0)
+  local priority = tonumber(summary:match('(%d+) %d+ %d+$') or 0)
   call('ZADD', runnable, tonumber(due[at + 1]) + (9 - priority) * 60000, due[at])
   call('ZREM', waiting, due[at])
 end
@@ -19,7 +19,7 @@ if wanted > 0 then
   local first = call('ZRANGE', runnable, 0, wanted - 1)
   for at = 1, #first do
     answer[#answer + 1] = first[at]
-    answer[#answer + 1] = call('HGET', summaries, first[at]) or '0 0 0 0 0 0 0 0'
+    answer[#answer + 1] = call('HGET', summaries, first[at]) or '0 0 0 0 0 0 0 0 0'
     call('ZADD', waiting, now + tonumber(ARGV[2]), first[at])
   end
   if #first > 0 then call('ZREM', runnable, unpack(first)) end

@@ -8,7 +8,7 @@ local time = call('TIME')
 -- Microseconds keep the order of domains that become due together.
 local now = time[1] * 1000 + time[2] / 1000
 
--- version, pages, ready, dated, leased, owners, priority, due
+-- version, pages, ready, dated, leased, live units, priority, due, first end of a lease
 local function numbers(text)
   local found = {}
   for number in text:gmatch('%d+') do found[#found + 1] = tonumber(number) end
@@ -22,7 +22,7 @@ for at = 1, #ARGV, 3 do
   local name, text, put_off = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local new = numbers(text)
   local stored = call('HGET', summaries, name)
-  local old = numbers(stored or '0 0 0 0 0 0 0 0')
+  local old = numbers(stored or '0 0 0 0 0 0 0 0 0')
   if new[1] < old[1] and put_off == '' then older[#older + 1] = name end
   -- A server that lost a key may have the summary of a domain, and not its place.
   local is_lost = new[1] == old[1] and put_off == '' and new[8] > 0
@@ -39,10 +39,9 @@ for at = 1, #ARGV, 3 do
       call('HDEL', summaries, name)
       call('ZREM', names, name)
     end
-    -- Domains that had an owner first come first.
-    if new[6] > 0 then
-      call('ZADD', owned, 'NX', new[1], name)
-    elseif old[6] > 0 then
+    if new[9] > 0 then
+      call('ZADD', owned, new[9], name)
+    else
       call('ZREM', owned, name)
     end
     local due = new[8]

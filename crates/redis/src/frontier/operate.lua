@@ -1,4 +1,5 @@
--- Carries out an order. ARGV: owners, order, number. The order 'touch' only makes a new version.
+-- Carries out an order. ARGV: owners, order, number. The order 'touch' only makes a new version;
+-- 'expire' ends the units whose lease is over, with the number as spacing.
 -- Answers 'x' if the domain is unknown, else 'k'.
 if version == 0 then return {'x', summary()} end
 local what, number = ARGV[2], tonumber(ARGV[3])
@@ -8,7 +9,11 @@ if what == 'block' then
 elseif what == 'delay' then
   call('HSET', state, 'delay', number)
   delay = number
-  pause(0)
+elseif what == 'limit' then
+  call('HSET', state, 'limit', number)
+  limit = number
+elseif what == 'expire' then
+  expire(number)
 elseif what == 'purge' then
   call('DEL', queue, units)
 end

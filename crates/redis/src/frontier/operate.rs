@@ -1,5 +1,6 @@
 //! Orders of operators.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use politely_frontier::{CrawlName, Date, FrontierError};
@@ -8,7 +9,7 @@ use redis::cmd;
 use super::keys::{self, CrawlId, SHARDS};
 use super::scripts::{self, Call};
 use super::take::answer;
-use super::{Noting, RedisFrontier, millis};
+use super::{Noting, RedisFrontier, millis, read};
 
 impl RedisFrontier {
     /// Blocks a domain until a date, or unblocks it. A unit that is live goes on.
@@ -25,7 +26,7 @@ impl RedisFrontier {
         self.order(crawl, domain, "block", until).await
     }
 
-    /// Sets the least pause between two units of a domain. Zero removes it.
+    /// Sets the least time from one take of a domain to the next. Zero removes it.
     ///
     /// # Errors
     /// Fails for an unknown crawl or domain, and if a server does not answer.
@@ -36,6 +37,47 @@ impl RedisFrontier {
         delay: Duration,
     ) -> Result<(), FrontierError> {
         self.order(crawl, domain, "delay", millis(delay)).await
+    }
+
+    /// Bounds the finished pages of a domain. When the bound is reached, the domain is not handed
+    /// out until it is raised. `None` removes the bound. A unit that is live goes on.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl or domain, and if a server does not answer.
+    pub async fn limit(
+        &self,
+        crawl: &CrawlName,
+        domain: &str,
+        finished_max: Option<NonZeroU32>,
+    ) -> Result<(), FrontierError> {
+        let most = finished_max.map_or(0, NonZeroU32::get);
+        self.order(crawl, domain, "limit", most.into()).await
+    }
+
+    /// Ends all units of a crawl whose lease is over, so that its numbers are exact.
+    pub(super) async fn end_expired(&self, id: &CrawlId) -> Result<(), FrontierError> {
+        /// The most domains of one shard at a time.
+        const DOMAINS_MAX: usize = 1_000;
+        /// The clocks of two servers differ, so a domain may not know yet that a lease is over.
+        const ROUNDS_MAX: usize = 100;
+        let call = |shard| {
+            let [.., owned] = keys::shard(id, shard);
+            let mut call = Call::new(&scripts::ENDED, [owned]);
+            call.number(DOMAINS_MAX);
+            call
+        };
+        let calls: Vec<_> = (0..SHARDS).map(call).collect();
+        for _ in 0..ROUNDS_MAX {
+            let mut names = Vec::new();
+            for answer in self.runner.run(&calls).await {
+                names.extend(read::<Vec<String>>(answer)?);
+            }
+            if names.is_empty() {
+                break;
+            }
+            self.order_all(id, names, "expire").await?;
+        }
+        Ok(())
     }
 
     /// Pauses a crawl, or lets it go on. No domain of a paused crawl is handed out; units that are
@@ -88,7 +130,9 @@ impl RedisFrontier {
         names: Vec<String>,
         order: &str,
     ) -> Result<(), FrontierError> {
-        let calls = names.iter().map(|name| self.order_call(id, name, order, 0));
+        let calls = names
+            .iter()
+            .map(|name| self.order_call(id, name, order, self.spacing()));
         let calls: Vec<_> = calls.collect();
         let mut notes = Vec::with_capacity(names.len());
         for (name, reply) in names.into_iter().zip(self.runner.run(&calls).await) {

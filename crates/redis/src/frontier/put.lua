@@ -1,5 +1,6 @@
 -- Adds pages. ARGV: owners, pages of the domain, room of the crawl, whether a new domain has room;
--- then per page: hash, row, and '' (now), 'f' (finished) or a date.
+-- then per page: hash, row, and the date from which on it is due, or '' for now. A page that was
+-- visited elsewhere has a 'v' before its date; without a date it is finished.
 local room = math.min(tonumber(ARGV[2]) - call('HLEN', pages), tonumber(ARGV[3]))
 if version == 0 and ARGV[4] == '0' then room = 0 end
 local answers, places = {}, {}
@@ -11,16 +12,16 @@ for at = 5, #ARGV, 3 do
     if call('HEXISTS', pages, hash) == 0 then answer = 'f' end
   else
     row = row:sub(1, 1) .. format('%.0f', now) .. row:sub(2)
-    if when == 'f' then row = visited(row, '0', '', 0, 0) end
+    local is_visited, date = when:match('^(v?)(%d*)$')
+    if is_visited == 'v' then row = visited(row, '0', date, 0, 0) end
     if call('HSETNX', pages, hash, row) == 1 then
       answer, is_changed, room = 'n', true, room - 1
       local place
-      local date = tonumber(when)
-      if date and date > now then
-        place = DATED + date
-      elseif when ~= 'f' then
-        order = order + 1
-        place = (9 - tonumber(row:sub(1, 1))) * LANE + order
+      local due = tonumber(date) or now
+      if due > now then
+        place = DATED + due
+      elseif when ~= 'v' then
+        place = place_due(tonumber(row:sub(1, 1)), due)
       end
       if place then
         places[#places + 1] = place

@@ -188,11 +188,9 @@ impl RedisFrontier {
         call.number(u8::from(opens));
         for (_, page) in &group.pages {
             let rest = row::rest(&page.url, &group.domain, &page.metadata);
-            let when = match page.due {
-                _ if page.is_finished => "f".to_owned(),
-                Some(due) => due.millis().to_string(),
-                None => String::new(),
-            };
+            let visited = if page.is_visited { "v" } else { "" };
+            let due = page.due.map(|due| due.millis().to_string());
+            let when = [visited, &due.unwrap_or_default()].concat();
             call.arg(row::hash(&page.url));
             call.arg(row::new_row(page.priority, &rest)).arg(when);
         }

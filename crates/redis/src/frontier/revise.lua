@@ -9,23 +9,21 @@ local owner = ''
 local held = call('HGETALL', units)
 for at = 1, #held, 2 do
   local token, value = held[at], held[at + 1]
-  for from = 16, #value, 32 do
+  for from = 17, #value, 32 do
     if owner == '' and value:sub(from, from + 15) == hash then
       owner = token
       value = value:sub(1, from - 1) .. value:sub(from + 32)
-      if #value > 15 then
+      if #value > 16 then
         call('HSET', units, token, value)
       else
         call('HDEL', units, token)
-        pause(tonumber(ARGV[5]))
+        if value:sub(1, 1) == 'o' then pause(tonumber(ARGV[5])) end
       end
     end
   end
 end
-if owner == '' then
-  call('ZREM', queue, hash)
-  row = row:match('^%d+') .. ';' .. ARGV[6]
-end
+if owner == '' then call('ZREM', queue, hash) end
+row = row:match('^%d+') .. ';' .. ARGV[6]
 call('HSET', pages, hash, visited(row, ARGV[3], ARGV[4], 0, 0))
 if ARGV[4] ~= '' then call('ZADD', queue, DATED + tonumber(ARGV[4]), hash) end
 store()

@@ -232,13 +232,13 @@ mod tests {
 
     #[test]
     fn a_summary_tells_how_many_pages_may_leave() {
-        let summary = Summary::read("1700000000000000 9 3 2 1 1 5 42");
+        let summary = Summary::read("1700000000000000 9 3 2 1 1 5 42 0");
         assert_eq!(
             (summary.counts.pages, summary.owners, summary.due),
             (9, 1, 42)
         );
         assert_eq!(summary.pages(), 3);
-        assert_eq!(Summary::read("1 9 0 2 1 1 5 42").pages(), 3);
+        assert_eq!(Summary::read("1 9 0 2 1 1 5 42 0").pages(), 3);
         assert_eq!(Summary::read("nonsense").pages(), 1);
     }
 }

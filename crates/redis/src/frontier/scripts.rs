@@ -40,6 +40,8 @@ code!(LOOK, "domain.lua", "look.lua");
 code!(NOTE, "note.lua");
 code!(NEXT, "next.lua");
 code!(TOKEN, "token.lua");
+code!(FORGET, "domain.lua", "forget.lua");
+code!(ENDED, "ended.lua");
 code!(CRAWL, "crawl.lua");
 
 /// A call of a script. All keys have the hash tag of the first.

@@ -198,6 +198,7 @@ impl RedisFrontier {
             let mut call = self.domain_call(&scripts::TAKE, &offer.id, &offer.domain);
             call.number(token).number(millis(lease)).number(most);
             call.number(self.spacing());
+            call.arg(if take.shares_domain { "s" } else { "o" });
             let taking = self.runner.run_one(call);
             let (indexed, taken) = join(self.index(token, offer, lease), taking).await;
             if !indexed? {

@@ -97,6 +97,7 @@ impl Coordinator {
             cost,
             units,
             bytes: asked.bytes,
+            is_queued: asked.is_queued,
             crawl_delay,
             ..AcquireRequest::default()
         };

@@ -4,6 +4,8 @@
 //! another coordinator accepts the words about a unit, the permits that these do not report end
 //! with their leases.
 
+mod put;
+
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use politely_api::wire::{
     FrontierUrl, PutAnswer, ToldAnswer,
 };
 use politely_frontier::{
-    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Take, Token, Unit, UnitStatus,
+    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Token, Unit, UnitStatus,
     ValidPage,
 };
 use politely_redis::frontier::{Offer, RedisFrontier};
@@ -27,7 +29,6 @@ use tokio::time::Instant;
 use super::done::{Words, merge, outcomes, refused, split};
 use super::order::{Order, body, domain_body, page_body};
 use super::owners::Owners;
-use super::put::{Item, Stored};
 use super::take::{Granted, LOOK_MIN, Taken, Wish, acquire, refund};
 use super::{FrontierOpenError, FrontierService, TEND_EVERY, moment};
 use crate::coordinator::{Coordinator, ms_up};
@@ -122,43 +123,6 @@ impl FleetFrontier {
         Ok(answers)
     }
 
-    pub(super) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
-        let mut answers = Vec::with_capacity(items.len());
-        let mut reports = Vec::new();
-        let mut items = items.into_iter().peekable();
-        while let Some((crawl, item)) = items.next() {
-            match item {
-                Item::Known(revision) => {
-                    let (url, status) = (revision.page.url.clone(), revision.status);
-                    let revised = self.0.frontier.revise(&crawl, revision).await;
-                    let report = |token| self.0.owners.report(token, &url, status);
-                    let token = revised.as_ref().ok().and_then(|(_, token)| *token);
-                    reports.extend(token.and_then(report));
-                    answers.push(revised.ok().map(|(answer, _)| answer));
-                }
-                Item::Discovered(page) => {
-                    let mut pages = vec![page];
-                    let is_alike = |next: &(CrawlName, Item)| {
-                        next.0 == crawl && matches!(next.1, Item::Discovered(_))
-                    };
-                    while let Some((_, Item::Discovered(page))) = items.next_if(is_alike) {
-                        pages.push(page);
-                    }
-                    let count = pages.len();
-                    match self.0.frontier.put(&crawl, pages).await {
-                        Ok(stored) => answers.extend(stored.into_iter().map(Some)),
-                        Err(why) => {
-                            tracing::warn!("{count} pages were not stored: {why}");
-                            answers.extend(vec![None; count]);
-                        }
-                    }
-                }
-            }
-        }
-        self.0.changed.notify_waiters();
-        (answers, reports)
-    }
-
     pub(super) async fn take(&self, wish: Wish) -> Result<Taken, FrontierError> {
         let deadline = now() + wish.wait;
         let mut closing = self.0.coordinator.closing();
@@ -213,9 +177,16 @@ impl FleetFrontier {
                 break;
             }
             offered += offers.len();
-            let tried = offers.iter().map(|offer| self.try_take(wish, offer));
+            let tried = offers.iter().map(|offer| async {
+                if taken.has(&offer.domain) {
+                    self.0.frontier.put_off(offer, LOOK_MIN).await?;
+                    return Ok(None);
+                }
+                self.try_take(wish, offer).await
+            });
+            let tried = join_all(tried).await;
             let mut error = None;
-            for tried in join_all(tried).await {
+            for tried in tried {
                 match tried {
                     Ok(Some((unit, granted))) => {
                         let owners = (&self.0.owners, self.now().at);
@@ -250,11 +221,7 @@ impl FleetFrontier {
                 return Ok(None);
             }
         };
-        let take = Take {
-            crawl: None,
-            pages_max: u32::from(granted.0.slots),
-            lease: wish.lease,
-        };
+        let take = wish.unit(granted.0.slots.into());
         match self.0.frontier.take(offer, &take).await {
             Ok(Some(unit)) => Ok(Some((unit, Some(granted)))),
             not_taken => {
@@ -370,13 +337,26 @@ impl FleetFrontier {
             Order::Delete(domain) => frontier.delete(&crawl, domain.as_deref()).await,
             Order::Block(domain, until) => frontier.block(&crawl, &domain, until).await,
             Order::Delay(domain, delay) => frontier.delay(&crawl, &domain, delay).await,
-            Order::Limit(..) => Err(FrontierError::NotShared(
-                "bound the finished pages of a domain",
-            )),
+            Order::Limit(domain, most) => frontier.limit(&crawl, &domain, most).await,
             Order::Pause(is_paused) => frontier.pause(&crawl, is_paused).await,
         }?;
         self.0.changed.notify_waiters();
         Ok(())
+    }
+
+    pub(super) async fn forget(
+        &self,
+        crawl: CrawlName,
+        domain: Option<String>,
+        days: u32,
+    ) -> Result<u64, FrontierError> {
+        let age = Duration::from_hours(24) * days;
+        let service = self.clone();
+        self.to_its_end(async move {
+            let frontier = &service.0.frontier;
+            frontier.forget(&crawl, domain.as_deref(), age).await
+        })
+        .await
     }
 
     pub(super) async fn crawls(&self) -> Result<FrontierCrawls, FrontierError> {

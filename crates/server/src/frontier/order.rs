@@ -27,7 +27,7 @@ pub(crate) enum Order {
     Delete(Option<String>),
     /// Blocks a domain until a date, or unblocks it.
     Block(String, Option<Date>),
-    /// Sets the least pause between two units of a domain.
+    /// Sets the least time from one take of a domain to the next.
     Delay(String, Duration),
     /// Bounds the finished pages of a domain.
     Limit(String, Option<NonZeroU32>),
@@ -149,12 +149,17 @@ impl EmbeddedFrontier {
     }
 
     /// Returns the numbers of one crawl.
-    pub(crate) fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
-        let frontier = self.lock();
-        let counts = frontier.counts(crawl)?;
-        let mut crawls = frontier.crawls();
-        let is_paused = crawls.any(|(name, _, is_paused)| name == crawl && is_paused);
-        Ok(body(crawl, counts, is_paused))
+    pub(crate) async fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
+        let crawl = crawl.clone();
+        self.call(move |service| {
+            let mut frontier = service.lock();
+            frontier.end_expired(service.now())?;
+            let counts = frontier.counts(&crawl)?;
+            let mut crawls = frontier.crawls();
+            let is_paused = crawls.any(|(name, _, is_paused)| *name == crawl && is_paused);
+            Ok(body(&crawl, counts, is_paused))
+        })
+        .await
     }
 
     /// Returns domains of a crawl, by name, after the name `after`.
@@ -200,7 +205,9 @@ impl EmbeddedFrontier {
         name: String,
     ) -> Result<FrontierDomain, FrontierError> {
         self.call(move |service| {
-            let domain = service.lock().domain(&crawl, &name, service.now())?;
+            let mut frontier = service.lock();
+            frontier.end_expired(service.now())?;
+            let domain = frontier.domain(&crawl, &name, service.now())?;
             Ok(domain_body(domain))
         })
         .await

@@ -119,9 +119,10 @@ pub(crate) fn new_page(page: FrontierPage) -> Result<NewPage, String> {
         url,
         key,
         priority: Priority::new(priority).ok_or_else(wrong)?,
-        due: due_unix_ms.map(date).transpose()?,
+        // A finished page is never handed out.
+        due: due_unix_ms.filter(|_| !finished).map(date).transpose()?,
         metadata: metadata.map_or_else(Vec::new, |json| json.to_string().into_bytes()),
-        is_finished: finished,
+        is_visited: finished,
     })
 }
 

@@ -152,10 +152,7 @@ impl FrontierService {
         domain: Option<String>,
         days: u32,
     ) -> Result<u64, FrontierError> {
-        match &self.0 {
-            Kind::Embedded(frontier) => frontier.forget(crawl, domain.map(as_key), days).await,
-            Kind::Fleet(_) => Err(FrontierError::NotShared("forget pages by their age")),
-        }
+        call!(self, frontier => frontier.forget(crawl, domain.map(as_key), days).await)
     }
 
     /// Returns owners of domains of a crawl.
@@ -185,10 +182,7 @@ impl FrontierService {
 
     /// Returns the numbers of one crawl.
     pub(crate) async fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
-        match &self.0 {
-            Kind::Embedded(frontier) => frontier.counts(crawl),
-            Kind::Fleet(frontier) => frontier.counts(crawl).await,
-        }
+        call!(self, frontier => frontier.counts(crawl).await)
     }
 
     /// Returns domains of a crawl, by name, after the name `after`.

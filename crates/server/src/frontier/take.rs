@@ -41,8 +41,21 @@ pub(crate) struct Wish {
     pub(crate) lease: Duration,
     /// Values for the names of keys in the policy.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Whether the pages are reported by their URLs, not under the token of their unit.
-    pub(crate) keeps_urls: bool,
+    /// Whether each page is leased and reported by itself, by its URL. Other pages of its domain
+    /// may then be taken meanwhile, and the worker sends the requests to a domain one after another.
+    pub(crate) by_page: bool,
+}
+
+impl Wish {
+    /// Returns the wish for one unit with at most `pages_max` pages.
+    pub(super) fn unit(&self, pages_max: u32) -> Take {
+        Take {
+            crawl: self.crawl.clone(),
+            pages_max,
+            lease: self.lease,
+            shares_domain: self.by_page,
+        }
+    }
 }
 
 /// Units of work that were handed out. Dropping it before [`Taken::into_units`] gives them back.
@@ -88,14 +101,13 @@ impl EmbeddedFrontier {
     /// Hands out the units that may leave now.
     fn look(&self, wish: &Wish) -> Result<Taken, FrontierError> {
         let mut taken = Taken::new(FrontierService::embedded(self.clone()));
-        let take = Take {
-            crawl: wish.crawl.clone(),
-            pages_max: u32::from(wish.pages_per_unit),
-            lease: wish.lease,
-        };
+        let take = wish.unit(wish.pages_per_unit.into());
         while taken.units.len() < usize::from(wish.units) {
             let mut granted = None;
             let mut gate = |domain: &str, pages: u32| {
+                if taken.has(domain) {
+                    return Err(LOOK_MIN);
+                }
                 let acquired = acquire(&self.0.coordinator, wish, domain, pages);
                 // Without an engine and without patience, a call is answered at once.
                 let acquired = acquired.now_or_never().unwrap_or(Err(AGAIN));
@@ -142,7 +154,8 @@ pub(super) async fn acquire(
 ) -> Result<(Grant, Vec<Number>), Duration> {
     let item = Item {
         key: Some(domain.to_owned()),
-        max_wait_ms: Some(AHEAD_MAX_MS),
+        max_wait_ms: Some(if wish.by_page { 0 } else { AHEAD_MAX_MS }),
+        is_queued: wish.by_page,
         slots: u16::try_from(pages).unwrap_or(SLOTS_MAX).min(SLOTS_MAX),
         labels: wish.labels.clone(),
         ..Item::default()
@@ -186,6 +199,11 @@ impl Taken {
         }
     }
 
+    /// Returns whether a unit of this domain was taken.
+    pub(super) fn has(&self, domain: &str) -> bool {
+        self.units.iter().any(|unit| unit.domain == domain)
+    }
+
     /// Adds a unit that was taken at `now`, and remembers its owner.
     pub(super) fn add(
         &mut self,
@@ -202,7 +220,7 @@ impl Taken {
             permits,
             ends: now + unit.lease,
             permit: grant.permit.clone(),
-            urls: urls.take_while(|_| wish.keeps_urls).collect(),
+            urls: urls.take_while(|_| wish.by_page).collect(),
         };
         self.crawls.push(unit.crawl);
         owners.insert(unit.token, owner);

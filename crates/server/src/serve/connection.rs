@@ -37,6 +37,12 @@ const IDLE_TIME: Duration = Duration::from_mins(2);
 /// The most streams that a peer may reset before their calls begin. Beyond it the connection ends.
 /// A worker with 200 calls, the most at a time, may cancel all of them at once.
 const PENDING_RESETS_MAX: usize = 400;
+/// The bytes that a peer may send on one HTTP/2 stream before the call reads them.
+const STREAM_WINDOW: u32 = 512 << 10;
+/// The same for all streams of a connection. h2 ends a connection with `ENHANCE_YOUR_CALM` if frames
+/// below 256 bytes that were not read yet lack half of this size to 256 bytes each: some 100,000
+/// messages of a URL each. A stream that is full of messages of 11 bytes stays below it.
+const CONNECTION_WINDOW: u32 = 48 << 20;
 /// The most bytes of answers that one HTTP/2 connection may leave unread.
 const UNSENT_MAX: u64 = 16 << 20;
 
@@ -65,6 +71,8 @@ pub(super) async fn serve(
         .http2()
         .timer(TokioTimer::new())
         .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(Some(HEAD_TIME));
     let heard = Arc::new(AtomicU8::new(Heard::Nothing as u8));
     let outbox = Outbox::new();

@@ -114,7 +114,7 @@ impl Kept {
         let url = Url::parse(&format!("http://line.invalid/{:016x}", xxh3_64(line)));
         let url = url.map_err(|why| why.to_string())?;
         let mut page = input_page(url, "")?;
-        page.is_finished = true;
+        page.is_visited = true;
         let mut is_new = false;
         self.put(&[page], |answers| is_new = answers == [Answer::New])?;
         Ok(is_new)
@@ -267,6 +267,7 @@ impl Inner {
             crawl: None,
             pages_max: most,
             lease: LEASE,
+            shares_domain: false,
         };
         let mut gate = |_: &str, pages| Ok(pages);
         let unit = self

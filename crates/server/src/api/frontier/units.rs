@@ -132,7 +132,7 @@ impl Api {
             wait: Duration::from_millis(call.wait_ms.min(WAIT_MAX_MS).into()),
             lease: Duration::from_millis(call.lease_ms.into()),
             labels: call.labels.clone(),
-            keeps_urls: false,
+            by_page: false,
         };
         let (units, permits, wake) = frontier.take(wish).await?.into_units();
         let granted = Granted::new(&self.coordinator, worker, permits);

@@ -4,16 +4,20 @@
 //! | --- | --- |
 //! | `messages.rs` | the messages |
 //! | `put.rs` | `PutURLs` and `PutDiscovered` |
-//! | `get.rs` | `GetURLs`, and the calls that only read |
+//! | `get.rs` | `GetURLs` |
+//! | `look.rs` | the calls that only read |
+//! | `walk.rs` | all pages of a queue or of a crawl, as a stream |
 //! | `orders.rs` | the calls of an operator |
 //!
 //! The calls pass the same checks as the HTTP calls. The protocol has no tokens and no outcomes: a
 //! page that comes back as known was visited, and leaves the unit that has it.
 
 mod get;
+mod look;
 mod messages;
 mod orders;
 mod put;
+mod walk;
 
 use std::future::ready;
 
@@ -201,6 +205,14 @@ fn refuse(why: &Status) -> Response {
 fn named(text: &str) -> Answer<CrawlName> {
     let text = if text.is_empty() { DEFAULT_CRAWL } else { text };
     crawl_name(text).map_err(Status::invalid_argument)
+}
+
+/// Returns `None` about a crawl or a queue that does not exist. The protocol has no such error.
+fn if_any<T>(found: Result<T, FrontierError>) -> Answer<Option<T>> {
+    match found {
+        Err(FrontierError::UnknownCrawl(_) | FrontierError::UnknownDomain(..)) => Ok(None),
+        found => found.map(Some).map_err(status),
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "`map_err` passes values")]

@@ -12,22 +12,30 @@ use super::messages::{
     Active, BlockQueue, Boolean, CrawlLimit, DeleteCrawl, Empty, Level, LogLevel, Long, PurgeUrls,
     QueueDelay, QueueOfCrawl,
 };
-use super::{Answer, Calls, PREFIX, named, status};
+use super::{Answer, Calls, PREFIX, if_any, named, status};
 use crate::api::audit::Entry;
 use crate::frontier::{Order, date};
 
 impl Calls {
     pub(super) async fn delete_crawl(self, said: DeleteCrawl) -> Answer<Long> {
         let crawl = named(&said.value)?;
-        let value = self.frontier.counts(&crawl).await.map_err(status)?.pages;
+        let counts = self.frontier.counts(&crawl).await;
+        let Some(counts) = if_any(counts)? else {
+            return Ok(Long { value: 0 });
+        };
         self.order("DeleteCrawl", crawl, &said, Order::Delete(None))
             .await?;
-        Ok(Long { value })
+        Ok(Long {
+            value: counts.pages,
+        })
     }
 
     pub(super) async fn delete_queue(self, said: QueueOfCrawl) -> Answer<Long> {
         let crawl = named(&said.crawl_id)?;
-        let domain = self.domain(crawl.clone(), &said.key).await?;
+        let domain = self.frontier.domain(crawl.clone(), said.key.clone());
+        let Some(domain) = if_any(domain.await)? else {
+            return Ok(Long { value: 0 });
+        };
         let order = Order::Delete(Some(said.key.clone()));
         self.order("DeleteQueue", crawl, &said, order).await?;
         Ok(Long {
@@ -72,11 +80,7 @@ impl Calls {
             entry.ordered().await;
             Ok(forgotten)
         });
-        let value = match forgotten.await? {
-            // There is nothing to forget, and the reference service answers so.
-            Err(FrontierError::UnknownCrawl(_) | FrontierError::UnknownDomain(..)) => 0,
-            forgotten => forgotten.map_err(status)?,
-        };
+        let value = if_any(forgotten.await?)?.unwrap_or(0);
         Ok(Long { value })
     }
 

@@ -1,11 +1,12 @@
 //! `PutURLs` and `PutDiscovered`: streams in both directions.
 //!
-//! Messages that are here already are stored together. The next ones are read when their answers
-//! were handed to the connection.
+//! Messages that are here already are stored together. The next ones are read meanwhile, up to a
+//! number. They are stored when the answers before them were handed to the connection.
 
-use futures_util::{FutureExt, Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use politely_frontier::{Answer as Stored, CrawlName, NewPage, Revision};
 use serde_json::{Map, Value};
+use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::messages::{Ack, AckStatus, BatchAck, DiscoveredBatch, OfUrl, UrlInfo, UrlItem};
@@ -14,6 +15,10 @@ use crate::frontier::{Item, date};
 
 /// The most pages that are stored together.
 const BATCH_MAX: usize = 1_000;
+/// The most messages of one call that are read before they are stored. A message of the second kind
+/// has many pages.
+const ITEMS_AHEAD: usize = 1_000;
+const BATCHES_AHEAD: usize = 8;
 /// The field of the metadata in which `StormCrawler` keeps the status of the response.
 const STATUS: &str = "fetch.statusCode";
 
@@ -24,6 +29,7 @@ pub(super) fn items(
     calls: Calls,
     messages: Streaming<UrlItem>,
 ) -> impl Stream<Item = Answer<Ack>> + Send {
+    let messages = read_ahead(messages, ITEMS_AHEAD);
     let batches = stream::unfold(Some((calls, messages)), |state| async {
         let (calls, mut messages) = state?;
         let (batch, end) = read(&mut messages, |_| 1).await;
@@ -48,6 +54,7 @@ pub(super) fn batches(
     calls: Calls,
     messages: Streaming<DiscoveredBatch>,
 ) -> impl Stream<Item = Answer<BatchAck>> + Send {
+    let messages = read_ahead(messages, BATCHES_AHEAD);
     let batches = stream::unfold(Some((calls, messages)), |state| async {
         let (calls, mut messages) = state?;
         let (batch, end) = read(&mut messages, |batch: &DiscoveredBatch| batch.items.len()).await;
@@ -76,15 +83,36 @@ pub(super) fn batches(
     batches.map(stream::iter).flatten()
 }
 
-/// Reads the next message, and further ones that are here already. Returns the error that ended the
+/// Reads messages in a task of its own until the stream ends or nobody takes them.
+fn read_ahead<M: Send + 'static>(
+    mut messages: Streaming<M>,
+    most: usize,
+) -> mpsc::Receiver<Answer<M>> {
+    let (sender, receiver) = mpsc::channel(most);
+    tokio::spawn(async move {
+        loop {
+            let next = tokio::select! {
+                next = messages.next() => next,
+                () = sender.closed() => None,
+            };
+            let Some(message) = next else { return };
+            if sender.send(message).await.is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Takes the next message, and further ones that are here already. Returns the error that ended the
 /// stream.
 async fn read<M>(
-    messages: &mut Streaming<M>,
+    messages: &mut mpsc::Receiver<Answer<M>>,
     size: impl Fn(&M) -> usize,
 ) -> (Vec<M>, Option<Status>) {
     let mut batch = Vec::new();
     let mut pages = 0;
-    let mut next = messages.next().await;
+    let mut next = messages.recv().await;
     while let Some(message) = next {
         match message {
             Ok(message) => {
@@ -96,7 +124,7 @@ async fn read<M>(
         if pages >= BATCH_MAX {
             break;
         }
-        next = messages.next().now_or_never().flatten();
+        next = messages.try_recv().ok();
     }
     (batch, None)
 }
@@ -107,7 +135,8 @@ impl Calls {
         let mut valid = Vec::with_capacity(pages.len());
         let mut places = Vec::with_capacity(pages.len());
         for page in pages {
-            places.push(page.is_ok());
+            let is_discovered = |(_, item): &(_, Item)| matches!(item, Item::Discovered(_));
+            places.push(page.as_ref().map(is_discovered).ok());
             valid.extend(page);
         }
         let (answers, visits) = self.frontier.put_items(valid).await;
@@ -115,23 +144,19 @@ impl Calls {
             let (_, aftermath) = self.api.hear(&worker, &[told]).await;
             self.api.coordinator.see_to(aftermath).await;
         }
-        let mut answers = answers.iter().map(|answer| ack(answer.as_ref()));
-        let status = |is_valid| {
-            if is_valid {
-                answers.next().unwrap_or(AckStatus::Fail)
-            } else {
-                AckStatus::Skipped
+        let mut answers = answers.into_iter();
+        let status = |is_discovered: Option<bool>| {
+            let Some(is_discovered) = is_discovered else {
+                return AckStatus::Skipped;
+            };
+            match answers.next().flatten() {
+                Some(Stored::Known) if is_discovered => AckStatus::Skipped,
+                Some(Stored::New | Stored::Known) => AckStatus::Ok,
+                Some(Stored::Invalid(_)) => AckStatus::Skipped,
+                Some(Stored::Full) | None => AckStatus::Fail,
             }
         };
         places.into_iter().map(status).collect()
-    }
-}
-
-fn ack(answer: Option<&Stored>) -> AckStatus {
-    match answer {
-        Some(Stored::New | Stored::Known) => AckStatus::Ok,
-        Some(Stored::Invalid(_)) => AckStatus::Skipped,
-        Some(Stored::Full) | None => AckStatus::Fail,
     }
 }
 

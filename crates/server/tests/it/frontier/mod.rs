@@ -3,9 +3,13 @@
 mod bad_input;
 mod fleet;
 mod greedy;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod orders;
 mod place;
 mod rules;
+#[cfg(feature = "grpc")]
+mod urlfrontier;
 
 use politely::core::config::Config;
 use politely_server::{
