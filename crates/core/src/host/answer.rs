@@ -32,8 +32,9 @@ pub struct AcquireRequest {
     pub units: UnitCosts,
     /// Whether another key learns from the outcome, and this key is only a limit of the request.
     pub is_limit_only: bool,
-    /// Whether the requests wait in a queue of the caller, which sends them one after another. The
-    /// cap in flight then bounds no more than a cap of 1 after a refusal or during a pause.
+    /// Whether the requests wait in a queue of the caller, which sends them one after another. A
+    /// learned cap in flight then binds only after a refusal or in a pause. A cap that is declared,
+    /// or set for the key by an operator, always binds.
     pub is_queued: bool,
     /// The Crawl-delay that the caller read in the host's robots.txt. The request respects it, and
     /// it applies to the key once the request is granted. A request that waits changes nothing.

@@ -95,9 +95,8 @@ impl Host {
             return Decision::Wait(wait);
         }
         let Bounds { rate, cap, .. } = self.bounds(now, config);
-        let is_single = self.strikes > 0 || (ask.is_queued && self.pause(now).is_some());
-        let cap = if ask.is_queued && !is_single && cap > 0 {
-            QUEUED_MAX
+        let cap = if ask.is_queued {
+            self.cap_of_queue(now, cap, config)
         } else {
             cap
         };
@@ -222,6 +221,21 @@ impl Host {
             }
         }
         Ok((probe, if probe { 1 } else { free }))
+    }
+
+    /// Returns the cap for requests that wait in a queue of the caller. Numbers of an operator and
+    /// declared limits bound them; the learned cap does so only after a refusal or in a pause.
+    #[cold]
+    fn cap_of_queue(&self, now: Timestamp, cap: u32, config: &Config) -> u32 {
+        if cap == 0 || self.strikes > 0 || self.pause(now).is_some() {
+            return cap;
+        }
+        let operator = self.rare.as_ref().and_then(|rare| rare.operator);
+        let set = operator.and_then(|operator| operator.in_flight);
+        let declared = self.declared(config).in_flight();
+        QUEUED_MAX
+            .min(set.unwrap_or(u32::MAX))
+            .min(declared.unwrap_or(u32::MAX))
     }
 
     /// Returns the law's setpoint within the bounds of profile, operator and busy share.

@@ -135,7 +135,7 @@ fn a_run_ends_within_two_seconds() {
 }
 
 #[test]
-fn queued_requests_are_bounded_by_the_pace_and_a_refusal_but_by_no_cap() {
+fn queued_requests_are_bounded_by_the_pace_a_refusal_and_declared_caps_but_by_no_learned_cap() {
     let mut config = Config::fixed(1.0, 1.0);
     config.limits.in_flight = 2;
     let mut now = Timestamp::from_micros(100_000_000);
@@ -165,6 +165,12 @@ fn queued_requests_are_bounded_by_the_pace_and_a_refusal_but_by_no_cap() {
         );
         now = now + Duration::from_secs(3);
     }
+    let mut capped = host.clone();
+    capped.declare(now, "10 concurrent".parse().ok(), &config);
+    let Decision::Granted(grant) = capped.request(now, queued.clone(), &config) else {
+        panic!("nine of ten are in flight");
+    };
+    assert_eq!(grant.slots, 1);
     let refused = Report::of(Signal::RateLimited);
     host.report(now, leases[0], &refused, &config, &mut Rng::new(1));
     now = now + Duration::from_secs(60);
