@@ -191,6 +191,10 @@ impl Limiter {
     /// Call it before the report. If the requests of the part are not known, the report stays as it
     /// is, and is about the whole key. With a coordinator it does nothing, since the coordinator
     /// does the same.
+    #[cfg_attr(
+        not(feature = "policy"),
+        expect(private_interfaces, reason = "plans are public with a policy")
+    )]
     pub fn hear_scope(&self, plan: &Plan, report: &mut Report) -> Option<Key> {
         let caller = plan.account_of_caller();
         let is_of_account = caller.is_some() && report.quotas.iter().any(|quota| quota.of_account);

@@ -199,6 +199,7 @@ fn refusals_by_ever_new_parts_hold_the_host() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
     /// Whatever names a server states, and for whichever pages, the table stays small.
     #[test]
     fn the_table_is_bounded(
