@@ -93,7 +93,7 @@ pub use permits::{
 pub use policy::PolicyBody;
 pub use reports::{
     ErrorKind, Meaning, Next, QuotaUnit, Report, Reported, ReportedSignal, Told, ToldAnswer,
-    ToldQuota,
+    ToldQuota, ToldScope,
 };
 pub use sessions::{
     ClaimLock, HOLDERS_MAX, HeldLock, KeyLocks, LockAnswer, LockHolder, LockMode, LockReleased,

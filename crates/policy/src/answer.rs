@@ -78,6 +78,8 @@ impl AnswerRule {
     /// Gives `report` the meaning of this rule.
     pub fn judge(&self, report: &mut Report) {
         report.signal = self.signal;
+        // The rule is about the whole key.
+        report.scope = None;
         match self.signal {
             Signal::Ok | Signal::UrlError => report.retry_after = None,
             _ => report.retry_after = self.hold.or(report.retry_after),

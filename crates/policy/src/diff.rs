@@ -58,6 +58,9 @@ pub(super) fn words(rule: &Rule) -> String {
     if !rule.learn {
         text.push_str(", learns nothing");
     }
+    if let Some(scope) = &rule.scope {
+        _ = write!(text, ", scope {}", scope.as_str());
+    }
     for key in rule.keys.iter().skip(usize::from(rule.has_account)) {
         _ = write!(text, ", {key}");
     }

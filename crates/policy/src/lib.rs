@@ -34,7 +34,7 @@ use http::Method;
 use politely_core::budget::{DeclaredLimits, LimitUnit, UnitName};
 use politely_core::host::{KeyRule, Spacing};
 use politely_core::key::Key;
-use politely_core::signal::{Outcome, Report, Signal};
+use politely_core::signal::{Outcome, Report, ScopeName, Signal};
 use url::Url;
 
 pub use answer::AnswerRule;
@@ -83,6 +83,8 @@ pub struct Rule {
     pub keys: Vec<RuleKey>,
     /// Whether the first of `keys` is the account.
     has_account: bool,
+    /// The part of the host whose stated quotas the account has.
+    pub scope: Option<ScopeName>,
     /// The limits of the account, or else of each key that the rule matches.
     pub limits: DeclaredLimits,
     /// The costs of a request in named units, if it states none.
@@ -182,7 +184,7 @@ impl Rule {
 
     /// Returns how long an answer holds the keys that `feedback` names.
     pub fn hold_of(report: &Report) -> Option<Duration> {
-        let is_refused = report.signal == Signal::RateLimited;
+        let is_refused = report.signal == Signal::RateLimited && !report.of_scope;
         let wait = report.retry_after;
         wait.filter(|wait| is_refused && !wait.is_zero())
     }

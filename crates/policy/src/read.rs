@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use politely_core::budget::understood_as;
 use politely_core::host::Spacing;
+use politely_core::signal::ScopeName;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -63,6 +64,7 @@ pub struct Preset {
 struct WrittenRule {
     r#match: Vec<Spanned<String>>,
     account: Option<Spanned<String>>,
+    scope: Option<Spanned<String>>,
     #[serde(default)]
     limits: Vec<Spanned<String>>,
     cost: Option<Spanned<BTreeMap<String, toml::Value>>>,
@@ -156,6 +158,7 @@ impl RuleBook {
             follows: Arc::default(),
         });
         let has_account = account.is_some();
+        let scope = written.scope.as_ref().map(|text| scope(text, has_account));
         let mut keys = Vec::from_iter(account);
         keys.extend(rule_key::read(&written.key, learn).map_err(placed)?);
         if let Some(feedback) = &written.feedback {
@@ -174,6 +177,7 @@ impl RuleBook {
             patterns: r#match.iter().map(|text| text.get_ref().clone()).collect(),
             keys,
             has_account,
+            scope: scope.transpose().map_err(placed)?,
             limits,
             costs: costs.map_err(placed)?.unwrap_or_default(),
             learn,
@@ -205,6 +209,20 @@ impl RuleBook {
             wrong(line, why)
         })
     }
+}
+
+fn scope(text: &Spanned<String>, has_account: bool) -> Result<ScopeName, (usize, String)> {
+    let at = text.span().start;
+    if !has_account {
+        let why = "`scope` needs an `account`, which its quotas hold";
+        return Err((at, why.to_owned()));
+    }
+    ScopeName::read(text.get_ref()).ok_or_else(|| {
+        let shown: String = text.get_ref().chars().take(60).collect();
+        let shown = shown.escape_debug();
+        let why = format!("scope `{shown}`: use 1 to 64 letters, digits and `_`, `-`, `.` or `:`");
+        (at, why)
+    })
 }
 
 fn spacing(text: &Spanned<String>) -> Result<Spacing, (usize, String)> {

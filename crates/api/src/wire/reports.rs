@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use politely_core::signal::{Failure, Signal};
+use politely_core::signal::{Failure, Scope, ScopeName, Signal};
 use serde::{Deserialize, Serialize};
 
 use super::absent::{is_false, is_one, is_zero_16, is_zero_64, one};
@@ -129,6 +129,40 @@ pub struct Meaning {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(max_items = 64))]
     pub quotas: Vec<ToldQuota>,
+    /// The part of the host that the quotas are about, if the server named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ToldScope>,
+}
+
+/// A part of a host with quotas of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ToldScope {
+    /// A class of calls, as in `x-ratelimit-resource`.
+    Resource(String),
+    /// A group of routes, as in `x-ratelimit-bucket`.
+    Bucket(String),
+}
+
+impl ToldScope {
+    /// Returns the scope, or `None` if its name is not one.
+    pub fn read(&self) -> Option<Scope> {
+        match self {
+            Self::Resource(name) => ScopeName::read(name).map(Scope::Resource),
+            Self::Bucket(name) => ScopeName::read(name).map(Scope::Bucket),
+        }
+    }
+}
+
+impl From<&Scope> for ToldScope {
+    fn from(scope: &Scope) -> Self {
+        let name = scope.name().as_str().to_owned();
+        match scope {
+            Scope::Resource(_) => Self::Resource(name),
+            Scope::Bucket(_) => Self::Bucket(name),
+        }
+    }
 }
 
 /// A quota that a server announced: at most `limit` of `unit` per window.
@@ -167,6 +201,9 @@ pub struct ToldQuota {
         deserialize_with = "maybe"
     )]
     pub reset_ms: Option<u64>,
+    /// Whether the quota counts one account of several on the host, such as a project of OpenAI.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub of_account: bool,
 }
 
 /// The unit of a quota.
@@ -185,6 +222,10 @@ pub enum QuotaUnit {
     Points,
     /// Concurrent requests.
     Concurrency,
+    /// Tokens that a language model reads.
+    InputTokens,
+    /// Tokens that a language model writes.
+    OutputTokens,
 }
 
 impl From<QuotaUnit> for politely_core::signal::Unit {
@@ -195,6 +236,8 @@ impl From<QuotaUnit> for politely_core::signal::Unit {
             QuotaUnit::Bytes => Self::Bytes,
             QuotaUnit::Points => Self::Points,
             QuotaUnit::Concurrency => Self::Concurrency,
+            QuotaUnit::InputTokens => Self::InputTokens,
+            QuotaUnit::OutputTokens => Self::OutputTokens,
         }
     }
 }
@@ -208,6 +251,8 @@ impl From<politely_core::signal::Unit> for QuotaUnit {
             Unit::Bytes => Self::Bytes,
             Unit::Points => Self::Points,
             Unit::Concurrency => Self::Concurrency,
+            Unit::InputTokens => Self::InputTokens,
+            Unit::OutputTokens => Self::OutputTokens,
         }
     }
 }

@@ -272,6 +272,10 @@ impl Limits {
             return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
         }
         let added = plan.map_or(&[][..], |plan| &plan.keys().as_slice()[1..]);
+        let is_held = matches!(refusal.reason, RefusalReason::Wait(Reason::Hold(_)));
+        if is_held && lane.by_page && added.contains(&refusal.key) {
+            return Refused::Page(refusal.at);
+        }
         if added.contains(&refusal.key) || self.is_shared(&refusal.key) {
             return Refused::Shared(refusal.at, refusal.key);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use politely::core::gate::HoldReason;
 use politely::policy::{CLIENT, Rule, RuleBook};
-use politely::{Key, Plan, Report, RequestView};
+use politely::{Key, MissingLabel, Plan, Report, RequestView};
 use url::Url;
 
 use super::lanes::{Lane, Refused};
@@ -27,21 +27,33 @@ impl Limits {
     }
 
     /// Returns what the policy says about the next request of `lane`, whose first key is `key`.
-    /// Returns `None` without a policy.
+    /// Returns `None` if its limits are those of its keys.
     pub(super) fn plan(&self, lane: &Lane, key: &Key) -> Result<Option<Plan>, Refused> {
-        if !self.limiter.has_policy() {
+        if !self.limiter.has_policy() && !lane.by_page {
             return Ok(None);
         }
         let url = lane.next_url().or_else(|| Url::parse(&lane.origin).ok());
-        let plan = self.limiter.plan(RequestView {
+        let plan = self.plan_of(url.as_ref(), key);
+        let plan = plan.map_err(|missing| Refused::SetAside(missing.to_string()))?;
+        Ok(Some(plan))
+    }
+
+    fn plan_of(&self, url: Option<&Url>, key: &Key) -> Result<Plan, MissingLabel> {
+        self.limiter.plan(RequestView {
             keys: vec![key.clone()],
-            url: url.as_ref(),
+            url,
             method: &Method::GET,
             // The labels of this process are filled in already.
             labels: &|_| None,
-        });
-        let plan = plan.map_err(|missing| Refused::SetAside(missing.to_string()))?;
-        Ok(Some(plan))
+        })
+    }
+
+    /// Holds the part of a host that the answer to `url` names, and takes it out of `report`.
+    /// Returns the key that is held.
+    pub(crate) fn hear_scope(&self, url: &Url, key: &Key, report: &mut Report) -> Option<Key> {
+        // The plan of a permit may be one of its host alone.
+        let plan = self.plan_of(Some(url), key).ok()?;
+        self.limiter.hear_scope(&plan, report)
     }
 
     /// Returns the keys that rules may add to the requests of `lane`.

@@ -77,13 +77,14 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let look = look(engine, lane, pending.purpose, &came, &report);
-    let report = Report {
+    let mut report = Report {
         alike: look.alike(),
         was_served: pending.purpose == Purpose::Proof,
         failed_before: pending.attempt.failures.own > 0,
         ..report
     };
     pending.status = report.status;
+    hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
     if let Some(plan) = &plan {
         follow_rule(engine, plan, &report, answer);
@@ -223,6 +224,23 @@ fn tell(engine: &Engine, leave: Leave, report: &Report) -> Directions {
         engine.write_learned(key);
     }
     directions
+}
+
+/// Holds the part of the host that an answer names, if its quota is spent.
+fn hear_scope(engine: &Engine, lane: LaneId, egress: usize, url: &Url, report: &mut Report) {
+    if report.scope.is_none() {
+        return;
+    }
+    let mut shared = engine.lock();
+    let lane = shared.lanes.lane_mut(lane);
+    let keys = lane.keys.get(egress).or(lane.keys.first());
+    if let Some(keys) = keys
+        && let Some(key) = engine.limits.hear_scope(url, &keys[0], report)
+    {
+        lane.by_page = true;
+        drop(shared);
+        engine.write_learned(&key);
+    }
 }
 
 /// Applies the holds of the policy's rule, and says that an answer fits a rule about answers.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::declared_limits::most;
 use crate::misbehaving::{Server, respond};
-use crate::run::{fetch_at, politely, run};
+use crate::run::{fast, fetch_at, politely, run};
 
 const RULES: &str = "\
 [[rule]]
@@ -179,6 +179,12 @@ fn wrong_fields_are_one_line_with_their_place() {
         ("share = { a = 1 }", 3, "name two"),
         ("resend = [\"post\"]", 3, "`post` is no method"),
         ("block_share = 1.5", 3, "from 0 to 1"),
+        ("scope = \"search\"", 3, "needs an `account`"),
+        (
+            "account = \"a\"\nscope = \"a b\"",
+            4,
+            "scope `a b`: use 1 to 64",
+        ),
         (&format!("{answer}when = {{}}"), 3, "`when` is empty"),
         (
             &format!("{answer}when = {{ status = 99 }}"),
@@ -242,6 +248,25 @@ fn fetch_reads_answers_as_its_rules_say() {
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(began.elapsed().as_millis() >= 1_000, "the host was held");
     assert!(said.err.contains("fits the rule of line 3"), "{}", said.err);
+}
+
+/// The quota of searches is spent with the first of them. The other pages do not wait for it.
+#[test]
+fn fetch_holds_the_part_of_a_host_whose_quota_is_spent() {
+    let server = Server::start(|path, stream| {
+        let spent = "x-ratelimit-remaining: 0\r\nx-ratelimit-reset: 2\r\n\
+                     x-ratelimit-resource: search\r\n";
+        let headers = if path == "/search?1" { spent } else { "" };
+        respond(stream, "200 OK", headers, "page")
+    });
+    let pages = ["search?1", "search?2", "a", "search?3", "b", "c"];
+    let urls = pages.map(|page| server.url(page));
+    let said = run(fast().args(["--in-flight", "1"]).args(&urls));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let sent = server.times();
+    let order: Vec<&str> = sent.iter().map(|(path, _)| path.as_str()).collect();
+    let expected = ["/search?1", "/a", "/b", "/c", "/search?2", "/search?3"];
+    assert_eq!(order, expected);
 }
 
 #[test]

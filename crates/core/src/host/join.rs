@@ -15,7 +15,7 @@
 //! | pace, byte budget | the fewer tokens |
 //! | declared limits | the smaller remainder of each |
 //! | the gaps of a rule | the later departure |
-//! | stated quotas of tokens and points | the smaller remainder until the later reset |
+//! | stated quotas of units | the smaller remainder until the later reset |
 //!
 //! Permits that only one side granted are spent on that side only. If both sides granted the same
 //! tokens, those tokens are spent twice, and the merge does not correct that.

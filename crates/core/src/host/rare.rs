@@ -125,7 +125,7 @@ pub(super) struct Rare {
     /// The Crawl-delay. Serialised before the other fields, see [`super::Host::snapshot`].
     #[serde(skip)]
     pub(super) pause: Option<Pause>,
-    /// The quotas of tokens and points that the server stated. Serialised like `pause`.
+    /// The quotas of tokens, points and the like that the server stated. Serialised like `pause`.
     #[serde(skip)]
     pub(super) told: Vec<ToldBudget>,
     /// Whether outcomes of requests are reported to this key. Serialised before the other fields

@@ -93,6 +93,7 @@ fn nothing_left_holds_a_key_until_the_reset() {
             remaining: Some(0),
             reset: Some(Duration::from_secs(10)),
             window: Some(Duration::from_secs(20)),
+            ..Quota::default()
         }
         .into(),
         ..Report::of(signal)

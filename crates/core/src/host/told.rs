@@ -1,4 +1,4 @@
-//! Quotas of tokens and points that a server states in its headers.
+//! Quotas of tokens, points and the like that a server states in its headers.
 //!
 //! Each is a budget until its reset, beside the declared ones, so the smaller remainder counts. The
 //! next answer that states the same unit replaces it: a server that contradicts itself is believed
@@ -25,11 +25,7 @@ pub(super) struct ToldBudget {
 
 /// Returns the amount of `unit` in the costs of a request. `None` if the request does not say.
 fn cost_in(unit: Unit, costs: &UnitCosts) -> Option<u64> {
-    let is_it = |name: &str| match unit {
-        Unit::Tokens => name == "tokens",
-        Unit::Points => matches!(name, "points" | "credits"),
-        Unit::Requests | Unit::Bytes | Unit::Concurrency => false,
-    };
+    let is_it = |name: &str| Unit::of_word(name) == Some(unit);
     let named = costs.iter().find(|(name, _)| is_it(&name.to_string()));
     named.map(|(_, amount)| amount)
 }
@@ -58,7 +54,7 @@ impl Host {
     /// Takes the quotas of an answer to the request of `lease`.
     #[cold]
     pub(super) fn hear_quotas(&mut self, now: Timestamp, lease: LeaseId, quotas: &Quotas) {
-        for unit in [Unit::Tokens, Unit::Points] {
+        for unit in Unit::OF_COSTS {
             let of_unit = quotas.iter().filter(|quota| quota.unit == unit);
             let stated = of_unit.filter_map(|quota| quota.remaining.zip(quota.reset));
             let Some((remaining, reset)) = stated.min_by_key(|(remaining, _)| *remaining) else {
@@ -90,7 +86,7 @@ impl Host {
         rare.is_some_and(|rare| rare.told.iter().any(|told| told.until > now))
     }
 
-    /// Returns whether a server stated a quota of tokens or points. Its reset may be over.
+    /// Returns whether a server stated a quota of units that requests cost. Its reset may be over.
     #[inline]
     pub(super) fn has_told(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| !rare.told.is_empty())

@@ -28,6 +28,9 @@ impl Host {
 
     #[cold]
     fn weigh_failure(&mut self, lease: Option<&Lease>, report: &Report) -> Fault {
+        if report.of_scope {
+            return Fault::Url;
+        }
         let kind = Kind::of(report);
         let Some(url) = report.resource.map(Resource::short) else {
             return match (kind, report.status) {
@@ -77,6 +80,7 @@ impl Host {
             return false;
         };
         report.retry_after.is_some()
+            && !report.of_scope
             && Kind::of(report) == Kind::Refusal
             && evidence.record < OWN_REFUSALS
             && !evidence.is_proven(url)

@@ -232,7 +232,7 @@ impl Policy {
         if self.is_served(report) || report.signal == Signal::Blocked {
             return Verdict::Host;
         }
-        let is_refused = report.signal == Signal::RateLimited && !url_fault;
+        let is_refused = report.signal == Signal::RateLimited && (report.of_scope || !url_fault);
         let failed = Failed {
             resource: report.resource.unwrap_or(Resource::of("")),
             // Where refusals count like failures, they do so by the number of attempts.

@@ -46,7 +46,7 @@ use super::clock::WallClock;
 use super::limit_headers::quotas;
 use super::limit_text::states_limit;
 use super::retry_after::{WAIT_MAX, retry_after};
-use super::{Failure, Outcome, Quota, Quotas, Report, Signal, Unit};
+use super::{Failure, Outcome, Quota, Quotas, Report, Scope, Signal, Unit};
 
 /// Returns the meaning of one outcome, by the table above.
 ///
@@ -105,6 +105,8 @@ impl Classifier {
                 body_start,
             } => {
                 let quotas = quotas(headers, clock);
+                let is_named = !quotas.is_empty() || means_limit(status);
+                let scope = is_named.then(|| Scope::of(headers)).flatten();
                 let told = if status.as_u16() < 300 {
                     None
                 } else {
@@ -134,6 +136,7 @@ impl Classifier {
                         .then(|| may_retry(headers))
                         .flatten(),
                     quotas,
+                    scope,
                     ..Report::of(signal)
                 }
             }

@@ -9,6 +9,7 @@
 //! | `retry_after.rs` | the wait that the server asks for |
 //! | `limit_headers/` | the quotas in the headers |
 //! | `quota.rs` | a quota, and the order of several by tightness |
+//! | `scope.rs` | the part of a host that quotas are about |
 //! | `span.rs` | the time from now to the time that a header names |
 //! | `block.rs` | challenge and block pages |
 //! | `limit_text.rs` | limits stated in the words of an error page |
@@ -27,6 +28,7 @@ mod limit_text;
 mod quota;
 mod resource;
 mod retry_after;
+mod scope;
 mod span;
 mod words;
 
@@ -43,6 +45,7 @@ pub use limit_headers::{COUNT_MAX, SPAN_MAX, quotas};
 pub use quota::{QUOTAS_MAX, Quota, Quotas, Unit};
 pub use resource::Resource;
 pub use retry_after::{WAIT_MAX, retry_after};
+pub use scope::{Scope, ScopeName};
 
 /// The meaning of an outcome for the key of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -154,6 +157,12 @@ pub struct Report {
     pub may_retry: Option<bool>,
     /// The quotas that the server named.
     pub quotas: Quotas,
+    /// The part of the host that the quotas are about, if the server named one. See
+    /// [`Report::narrow`].
+    pub scope: Option<Scope>,
+    /// Whether a limit of one part of the host refused the request, and the caller holds that part.
+    /// The refusal then says nothing about the key.
+    pub of_scope: bool,
     /// The URL that was requested, if the caller knows it. With it, the trouble of one URL slows no
     /// other.
     ///
@@ -187,6 +196,8 @@ impl Report {
             target_after: None,
             may_retry: None,
             quotas: Quotas::NONE,
+            scope: None,
+            of_scope: false,
             resource: None,
             alike: None,
             was_served: false,

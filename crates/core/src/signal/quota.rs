@@ -27,17 +27,46 @@ pub enum Unit {
     Points,
     /// Requests in flight at once. The remaining number says nothing about a time.
     Concurrency,
+    /// Tokens that a language model reads.
+    InputTokens,
+    /// Tokens that a language model writes.
+    OutputTokens,
 }
 
 impl Unit {
     /// All units.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Requests,
         Self::Tokens,
         Self::Bytes,
         Self::Points,
         Self::Concurrency,
+        Self::InputTokens,
+        Self::OutputTokens,
     ];
+
+    /// Units of which a request costs several. A quota of them is a budget beside the declared
+    /// ones.
+    pub(crate) const OF_COSTS: [Self; 4] = [
+        Self::Tokens,
+        Self::Points,
+        Self::InputTokens,
+        Self::OutputTokens,
+    ];
+
+    /// Returns the unit that a word means, in the name of a header or of a declared unit.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "requests" | "request" | "req" | "reqs" | "calls" => Self::Requests,
+            "tokens" | "token" => Self::Tokens,
+            "input_tokens" => Self::InputTokens,
+            "output_tokens" => Self::OutputTokens,
+            "bytes" | "bandwidth" => Self::Bytes,
+            "points" | "cost" | "complexity" | "credits" | "units" | "score" => Self::Points,
+            "concurrent" | "concurrency" | "parallel" => Self::Concurrency,
+            _ => return None,
+        })
+    }
 }
 
 /// A quota that the server named: at most `limit` of `unit` per `window`, with `remaining` left
@@ -54,6 +83,8 @@ pub struct Quota {
     pub remaining: Option<u64>,
     /// Time until the quota is full again.
     pub reset: Option<Duration>,
+    /// Whether it counts one account of several on the host, such as a project of `OpenAI`.
+    pub of_account: bool,
 }
 
 impl Quota {

@@ -77,6 +77,7 @@ fn quota() -> impl Strategy<Value = Option<Quota>> {
             window: Some(Duration::from_mins(1)),
             remaining: Some(remaining),
             reset: Some(Duration::from_secs(secs)),
+            ..Quota::default()
         })
     });
     prop_oneof![9 => Just(None), 1 => quota]

@@ -12,6 +12,8 @@ mod operate;
 mod own;
 #[cfg(feature = "policy")]
 mod plan;
+#[cfg(feature = "url")]
+mod scopes;
 #[cfg(feature = "policy")]
 mod share;
 
@@ -58,6 +60,8 @@ struct Inner {
     own: OnceLock<Own>,
     clock: Clock,
     policy: InForce,
+    #[cfg(feature = "url")]
+    scopes: scopes::Scopes,
     /// The last arrival that was assigned, in microseconds.
     came: AtomicU64,
 }
@@ -207,6 +211,8 @@ impl Limiter {
             own: OnceLock::new(),
             clock,
             policy: InForce::default(),
+            #[cfg(feature = "url")]
+            scopes: scopes::Scopes::default(),
             came: AtomicU64::new(0),
         }))
     }

@@ -12,9 +12,11 @@ use std::time::Duration;
 use http::Method;
 use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
-use politely_core::signal::{Outcome, Report};
+use politely_core::signal::{Outcome, Report, Scope};
 
 use super::Limiter;
+#[cfg(feature = "url")]
+use super::scopes::Route;
 use crate::backend::local::waiters::Arrival;
 use crate::error::{Keys, MissingLabel};
 
@@ -31,6 +33,8 @@ pub(crate) struct RequestView<'a> {
 pub(crate) struct Plan {
     keys: Vec<Key>,
     ask: AcquireRequest,
+    #[cfg(feature = "url")]
+    route: Option<Route>,
 }
 
 /// No policy.
@@ -82,6 +86,23 @@ impl Plan {
         &self.keys[0]
     }
 
+    pub(super) fn owner(&self) -> &Key {
+        self.key()
+    }
+
+    pub(super) const fn account_of(&self, _: &Scope) -> Option<&Key> {
+        None
+    }
+
+    pub(super) const fn account_of_caller(&self) -> Option<&Key> {
+        None
+    }
+
+    #[cfg(feature = "url")]
+    pub(super) const fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
+    }
+
     pub(crate) const fn ask(&self) -> &AcquireRequest {
         &self.ask
     }
@@ -110,8 +131,23 @@ impl Plan {
 impl Limiter {
     pub(crate) fn plan(&self, request: RequestView<'_>) -> Result<Plan, MissingLabel> {
         let ask = AcquireRequest::default();
-        let keys = request.keys;
-        Ok(Plan { keys, ask })
+        #[cfg_attr(
+            not(feature = "url"),
+            expect(unused_mut, reason = "a route adds its key")
+        )]
+        let mut keys = request.keys;
+        #[cfg(feature = "url")]
+        let route = {
+            let (route, spent) = self.route(&keys[0], request.url, request.method);
+            keys.extend(spent);
+            route
+        };
+        Ok(Plan {
+            keys,
+            ask,
+            #[cfg(feature = "url")]
+            route,
+        })
     }
 
     pub(crate) const fn enter_share(&self, _: &Plan, _: &str, _: u16) -> Option<Share> {

@@ -9,9 +9,10 @@ use std::time::Duration;
 use http::Method;
 use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
-use politely_core::signal::{Outcome, Report};
+use politely_core::signal::{Outcome, Report, Scope};
 use url::Url;
 
+use super::scopes::Route;
 use super::share::Share;
 use super::{Builder, Limiter};
 use crate::error::{Keys, MissingLabel};
@@ -36,6 +37,7 @@ pub struct Plan {
     keys: Vec<Key>,
     ask: AcquireRequest,
     ruled: Option<Ruled>,
+    route: Option<Route>,
 }
 
 /// The rule of a request, and the keys that it added.
@@ -62,17 +64,9 @@ impl RequestView<'_> {
 }
 
 impl Plan {
-    /// Returns the plan of a request without a policy.
-    fn without_policy(keys: Vec<Key>) -> Self {
-        Self {
-            keys,
-            ask: AcquireRequest::default(),
-            ruled: None,
-        }
-    }
-
-    /// Returns the keys of the request, and then those that its rules add. Acquire a permit for
-    /// them: the policy is not applied a second time.
+    /// Returns the keys of the request, then those that its rules add, and then that of a part of
+    /// the host whose quota is spent. Acquire a permit for them: the policy is not applied a second
+    /// time.
     pub fn keys(&self) -> Keys<'_> {
         Keys::planned(&self.keys)
     }
@@ -87,6 +81,31 @@ impl Plan {
     /// If the request had no key.
     pub fn key(&self) -> &Key {
         &self.keys[0]
+    }
+
+    /// Returns the account of the request, or else its own key.
+    pub(super) fn owner(&self) -> &Key {
+        self.account().unwrap_or_else(|| self.key())
+    }
+
+    fn account(&self) -> Option<&Key> {
+        self.ruled.as_ref()?.account.as_ref()
+    }
+
+    /// Returns the account, if the rule says that it has the quotas of `scope`.
+    pub(super) fn account_of(&self, scope: &Scope) -> Option<&Key> {
+        let of_rule = self.rule()?.scope.as_ref()?;
+        self.account().filter(|_| of_rule == scope.name())
+    }
+
+    /// Returns the account, if the labels of the caller select it.
+    pub(super) fn account_of_caller(&self) -> Option<&Key> {
+        let account = self.account()?;
+        self.keys_of_caller().contains(account).then_some(account)
+    }
+
+    pub(super) const fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
     }
 
     /// Returns the costs of the request by its rule.
@@ -219,15 +238,29 @@ impl Limiter {
     /// # Errors
     /// The rule needs a label that the request does not have.
     pub fn plan(&self, request: RequestView<'_>) -> Result<Plan, MissingLabel> {
-        let Some(book) = self.0.policy.book() else {
-            return Ok(Plan::without_policy(request.keys));
-        };
+        let (url, method) = (request.url, request.method);
+        let mut plan = self.plan_of_rules(request)?;
+        let (route, spent) = self.route(plan.owner(), url, method);
+        plan.route = route;
+        plan.keys.extend(spent);
+        Ok(plan)
+    }
+
+    fn plan_of_rules(&self, request: RequestView<'_>) -> Result<Plan, MissingLabel> {
         let RequestView {
             mut keys,
             url,
             method,
             labels,
         } = request;
+        let Some(book) = self.0.policy.book() else {
+            return Ok(Plan {
+                keys,
+                ask: AcquireRequest::default(),
+                ruled: None,
+                route: None,
+            });
+        };
         let mut first: Option<Ruled> = None;
         let (mut added, mut own) = (Vec::new(), Vec::with_capacity(keys.len()));
         for (i, key) in keys.iter().enumerate() {
@@ -270,6 +303,7 @@ impl Limiter {
             keys,
             ask,
             ruled: first,
+            route: None,
         })
     }
 
@@ -315,7 +349,7 @@ impl Limiter {
     pub fn enter_share(&self, plan: &Plan, consumer: &str, cost: u16) -> Option<Share> {
         let ruled = plan.ruled.as_ref()?;
         let weights = &ruled.rule.share;
-        let key = ruled.account.as_ref().unwrap_or_else(|| plan.key());
+        let key = plan.owner();
         (!weights.is_empty())
             .then(|| (self.0.policy.shares()).enter(key, weights, consumer, cost, self.now()))
     }

@@ -297,6 +297,48 @@ async fn a_refused_page_waits_alone() {
     refused.abort();
 }
 
+/// The server refuses a second search within a minute. Other pages have their own quota.
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_host_whose_quota_is_spent_waits_alone() {
+    let inner = tower::service_fn(|request: Request<Empty<Bytes>>| async move {
+        let mut response = http::Response::new(Empty::<Bytes>::new());
+        if request.uri().path() == "/search" {
+            if request.uri().query() == Some("refused") {
+                *response.status_mut() = http::StatusCode::FORBIDDEN;
+            }
+            for (name, value) in [
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "60"),
+                ("x-ratelimit-resource", "search"),
+            ] {
+                let value = http::HeaderValue::from_static(value);
+                response.headers_mut().insert(name, value);
+            }
+        }
+        Ok::<_, std::convert::Infallible>(response)
+    });
+    for first in ["served", "refused"] {
+        let limiter = in_virtual_time(1_000.0, 100.0);
+        let attempts = Attempts::new(limiter).policy(Policy {
+            attempts_max: 1,
+            ..Policy::job_scraper()
+        });
+        let service = PoliteLayer::new(attempts).layer(inner);
+        let began = politely::Clock::tokio();
+        let call = async |path: &str| {
+            let url = format!("http://a.example{path}");
+            let request = Request::get(url).body(Empty::new()).unwrap();
+            service.clone().oneshot(request).await.unwrap();
+            began.now()
+        };
+        let begin = call(&format!("/search?{first}")).await;
+        let page = call("/page").await;
+        assert!(page.since(begin) < Duration::from_secs(1), "{page:?}");
+        let search = call("/search?more").await;
+        assert!(search.since(begin) >= Duration::from_mins(1), "{search:?}");
+    }
+}
+
 /// A server that restarts answers 502 for two minutes, and one page answers 502 for ever.
 #[expect(
     clippy::disallowed_methods,

@@ -13,7 +13,7 @@ use politely::core::signal::{
 };
 use politely::policy::{AnswerRule, Rule};
 use politely::{Directions, Plan, UnitCosts, wall_clock};
-use politely_api::wire::{self, EventKind, Meaning, Next, Told, ToldAnswer};
+use politely_api::wire::{self, EventKind, Meaning, Next, Told, ToldAnswer, ToldScope};
 
 use super::answers::Answered;
 use super::keep::Aftermath;
@@ -147,6 +147,10 @@ impl Coordinator {
         if report.bytes > 0 || !report.used.is_empty() {
             aftermath.settled.extend(out.keys());
         }
+        let scope = plan
+            .as_ref()
+            .and_then(|plan| self.0.limiter.hear_scope(plan, &mut report));
+        aftermath.held.extend(scope);
         let (directions, body) = if told.body_coming && !out.expired {
             let (directions, body) = permit.report_head(&report);
             (directions, Some(body))
@@ -343,6 +347,7 @@ fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
         window: span(quota.window_ms),
         remaining: quota.remaining.map(|left| left.min(COUNT_MAX)),
         reset: span(quota.reset_ms),
+        of_account: quota.of_account,
     });
     Report {
         status: told.status,
@@ -354,6 +359,7 @@ fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
             .filter(|ms| *ms > 0)
             .map(|ms| Duration::from_millis(ms).min(WAIT_MAX)),
         quotas: quotas.filter(|quota| quota.limit != Some(0)).collect(),
+        scope: (meaning.scope.as_ref()).and_then(ToldScope::read),
         ..Report::of(meaning.signal.into())
     }
 }

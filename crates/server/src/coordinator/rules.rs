@@ -152,7 +152,8 @@ impl Coordinator {
     }
 
     /// Returns what the policy says about an item, and adds the keys of its rules to `keys`. `url`
-    /// is the URL of the request, if it names one. Returns `None` if there was never a policy.
+    /// is the URL of the request, if it names one. Returns `None` if there is neither a URL nor a
+    /// policy.
     ///
     /// # Errors
     /// A label is missing, or there are too many keys.
@@ -163,7 +164,7 @@ impl Coordinator {
         url: Option<&Url>,
         keys: &mut SmallVec<[Key; 1]>,
     ) -> Result<Option<Arc<Plan>>, wire::Error> {
-        if !self.0.limiter.has_policy() {
+        if url.is_none() && !self.0.limiter.has_policy() {
             return Ok(None);
         }
         let method = method_of(asked.method.as_deref());

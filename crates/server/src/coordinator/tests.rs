@@ -19,6 +19,7 @@ mod crawl_delay;
 mod durable;
 mod given_up;
 mod rules;
+mod scopes;
 mod sessions;
 #[expect(
     clippy::float_cmp,

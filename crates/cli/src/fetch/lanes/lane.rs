@@ -46,7 +46,7 @@ pub(crate) struct Lane {
     /// names the lane. It is empty until the host's address is known.
     pub(crate) keys: Box<[KeySet]>,
     /// Whether the limits of a request depend on its page.
-    by_page: bool,
+    pub(in crate::fetch) by_page: bool,
     /// What a worker is getting for the lane.
     pub(super) awaits: Option<Awaited>,
     /// Whether the lane stands in a gate's queue.

@@ -124,6 +124,32 @@ fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
     assert!(matches!(take(&mut lanes, at(2.0)), Take::Done));
 }
 
+#[test]
+fn a_page_that_waits_alone_holds_back_no_other_of_its_lane() {
+    let mut lanes = lanes(
+        false,
+        &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)],
+    );
+    lanes.close_input();
+    let held = |lane: &Lane| {
+        let url = lane.next_url().expect("the page is known");
+        if url.query() == Some("1") {
+            Err(Refused::Page(at(60.0)))
+        } else {
+            Ok(())
+        }
+    };
+    for wanted in [2, 3] {
+        assert_eq!(number(&sent(lanes.take(at(0.0), held)).1), wanted);
+        lanes.came_back(0, at(0.0));
+    }
+    assert!(matches!(lanes.take(at(0.0), held), Take::Wait(Some(t)) if t == at(60.0)));
+    assert_eq!(lanes.waiting(), 1);
+    assert_eq!(number(&sent(take(&mut lanes, at(60.0))).1), 1);
+    lanes.came_back(0, at(61.0));
+    assert!(matches!(take(&mut lanes, at(61.0)), Take::Done));
+}
+
 /// A lane may be due earlier than the limits said, because the answer to its last page can double
 /// its rate.
 #[test]

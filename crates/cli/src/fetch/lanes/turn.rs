@@ -47,6 +47,8 @@ pub(crate) enum Refused {
     Asked(Timestamp),
     /// The same as [`Self::At`], for a key that many lanes share.
     Shared(Timestamp, Key),
+    /// Only the next page must wait, until this time. Others of its lane may leave.
+    Page(Timestamp),
     /// The wait is longer than a run waits, and why.
     SetAside(String),
 }
@@ -55,7 +57,11 @@ impl Refused {
     /// Returns when to acquire again, or the end of time for a lane that is set aside.
     pub(crate) const fn at(&self) -> Timestamp {
         match self {
-            Self::At(at) | Self::Slot(at, _) | Self::Asked(at) | Self::Shared(at, _) => *at,
+            Self::At(at)
+            | Self::Slot(at, _)
+            | Self::Asked(at)
+            | Self::Shared(at, _)
+            | Self::Page(at) => *at,
             Self::SetAside(_) => Timestamp::NEVER,
         }
     }
@@ -170,6 +176,13 @@ impl Lanes {
                 let pending = lane.pull_page(id, now)?;
                 Some(self.job(id, pending, permit, now))
             }
+            Err(Refused::Page(at)) => {
+                if let Some(pending) = self.pull(id, now) {
+                    self.put_back(id, pending, at, now);
+                }
+                self.schedule(id, now);
+                None
+            }
             Err(refused) => {
                 self.refused_page(id, refused, now);
                 None
@@ -250,7 +263,7 @@ impl Lanes {
 
     pub(super) fn refused(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
         match refused {
-            Refused::At(at) => self.schedule(id, at),
+            Refused::At(at) | Refused::Page(at) => self.schedule(id, at),
             Refused::Slot(at, key) => {
                 self.schedule(id, at);
                 let waiters = self.parked.entry(key).or_default();

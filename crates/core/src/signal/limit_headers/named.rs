@@ -63,6 +63,7 @@ struct Name {
     number: Number,
     unit: Unit,
     window: Option<Duration>,
+    of_account: bool,
     /// Identifies the quota within its response.
     group: u64,
 }
@@ -75,11 +76,12 @@ impl Name {
             number: Number::Limit,
             unit: Unit::Requests,
             window: None,
+            of_account: false,
             group: hash(0, vendor),
         };
         let mut found = None;
         let mut words = words.split('-').filter(|word| !word.is_empty()).peekable();
-        let mut times = 1;
+        let (mut times, mut before) = (1, "");
         while let Some(word) = words.next() {
             let (number, rest) = match word {
                 "resettime" => (Some(Number::Reset), ""),
@@ -107,7 +109,9 @@ impl Name {
                 times = count;
                 continue;
             }
-            name.unit = unit_of(word).unwrap_or(name.unit);
+            name.unit = unit_of(word, before).unwrap_or(name.unit);
+            before = word;
+            name.of_account |= word == "project";
             name.window = name.window.or_else(|| window_of(word, times));
             name.group = hash(name.group, word);
         }
@@ -132,14 +136,12 @@ fn number_of(word: &str) -> (Option<Number>, &str) {
     found.unwrap_or((None, ""))
 }
 
-fn unit_of(word: &str) -> Option<Unit> {
-    match word {
-        "requests" | "request" | "req" | "reqs" | "calls" => Some(Unit::Requests),
-        "tokens" | "token" => Some(Unit::Tokens),
-        "bytes" | "bandwidth" => Some(Unit::Bytes),
-        "points" | "cost" | "complexity" | "credits" | "units" | "score" => Some(Unit::Points),
-        "concurrent" | "concurrency" | "parallel" => Some(Unit::Concurrency),
-        _ => None,
+/// Returns the unit of a quota, after `word` of its name. `before` is the word that came before.
+fn unit_of(word: &str, before: &str) -> Option<Unit> {
+    match (before, Unit::of_word(word)) {
+        ("input", Some(Unit::Tokens)) => Some(Unit::InputTokens),
+        ("output", Some(Unit::Tokens)) => Some(Unit::OutputTokens),
+        (_, unit) => unit,
     }
 }
 
@@ -177,6 +179,7 @@ struct Group {
     id: u64,
     unit: Unit,
     window: Option<Duration>,
+    of_account: bool,
     limit: Option<u64>,
     remaining: Option<u64>,
     used: Option<u64>,
@@ -238,6 +241,7 @@ fn group<'a>(groups: &'a mut Vec<Group>, name: &Name) -> Option<&'a mut Group> {
             id: name.group,
             unit: name.unit,
             window: name.window,
+            of_account: name.of_account,
             limit: None,
             remaining: None,
             used: None,
@@ -316,6 +320,7 @@ impl Group {
             window: self.window,
             remaining,
             reset: self.reset_after.or(self.reset),
+            of_account: self.of_account,
         };
         (limit.is_some() || remaining.is_some()).then_some(quota)
     }

@@ -142,6 +142,7 @@ fn draft_07(dictionary: &Dictionary, policies: &[Policy]) -> Quota {
     let policy = policies.iter().find(|policy| Some(policy.limit) == limit);
     let reset = value("reset").and_then(whole).map(Duration::from_secs);
     Quota {
+        of_account: false,
         unit: policy.map_or(Unit::Requests, |policy| policy.unit),
         limit,
         window: policy.and_then(|policy| policy.window),

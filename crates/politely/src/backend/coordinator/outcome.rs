@@ -38,8 +38,10 @@ pub(super) fn outcome_of(permit: &str, report: &Report, body_coming: bool) -> To
                     window_ms: ms(quota.window),
                     remaining: quota.remaining,
                     reset_ms: ms(quota.reset),
+                    of_account: quota.of_account,
                 })
                 .collect(),
+            scope: report.scope.as_ref().map(Into::into),
         }),
         ..Told::default()
     }

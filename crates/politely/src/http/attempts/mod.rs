@@ -204,14 +204,17 @@ impl Attempts {
         let labels = labels.as_ref();
         let consumer = labels.and_then(|labels| labels.get(Labels::CLIENT));
         let consumer = consumer.unwrap_or_default();
-        let plan = self.limiter.plan(RequestView {
-            keys,
-            url: Some(&url),
-            method: X::method(&request),
-            labels: &|name| labels?.get(name),
-        });
-        let plan = plan.map_err(|missing| NotSent::Acquire(missing.into()))?;
-        let key = plan.key();
+        let planned = |request: &X::Request| {
+            let plan = self.limiter.plan(RequestView {
+                keys: keys.clone(),
+                url: Some(&url),
+                method: X::method(request),
+                labels: &|name| labels?.get(name),
+            });
+            plan.map_err(|missing| NotSent::Acquire(missing.into()))
+        };
+        let mut plan = planned(&request)?;
+        let key = &plan.key().clone();
         let wants_part = X::headers(&request).contains_key(RANGE);
         let rest = self.targets.rest(page, self.limiter.now());
         if !rest.is_zero() {
@@ -295,6 +298,8 @@ impl Attempts {
             }
             attempt = attempt.following(&report, after);
             request = copy;
+            // A part of the host may be held since then.
+            plan = planned(&request)?;
         }
     }
 
@@ -401,6 +406,7 @@ impl Attempts {
         let mut report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
         report.resource = resource;
         let held = plan.judge_and_warn(&outcome, &mut report);
+        self.limiter.hear_scope(plan, &mut report);
         let (directions, slot): (_, Slot) = permit.report_head(&report);
         if let Some(length) = held {
             // If there is no room for the key, it has no request to hold.

@@ -44,6 +44,15 @@ fn models() {
             ),
         ],
     );
+    let project = [
+        ("x-ratelimit-limit-project-tokens", "50000"),
+        ("x-ratelimit-remaining-project-tokens", "0"),
+        ("x-ratelimit-reset-project-tokens", "6s"),
+    ];
+    let project: Vec<_> = openai.into_iter().chain(project).collect();
+    let found = quotas(&headers(&project), NOW);
+    let of_project: Vec<_> = found.iter().map(|quota| quota.of_account).collect();
+    assert_eq!(of_project, [true, false, false]);
     let azure = [
         ("x-ratelimit-limit-requests", "-1"),
         ("x-ratelimit-remaining-requests", "-1"),
@@ -77,9 +86,9 @@ fn models() {
         "Anthropic",
         &anthropic,
         &[
-            (Unit::Tokens, Some(30_000), None, Some(0), Some(60_000)),
+            (Unit::InputTokens, Some(30_000), None, Some(0), Some(60_000)),
             (Unit::Requests, Some(50), None, Some(49), Some(1_000)),
-            (Unit::Tokens, Some(8_000), None, Some(8_000), Some(0)),
+            (Unit::OutputTokens, Some(8_000), None, Some(8_000), Some(0)),
         ],
     );
     let mistral = [
