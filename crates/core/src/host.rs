@@ -301,4 +301,6 @@ impl Host {
 )]
 mod operator_tests;
 #[cfg(test)]
+mod queued_tests;
+#[cfg(test)]
 mod tests;
