@@ -213,6 +213,24 @@ impl Tables {
         read?.map_err(|why| line(&why))
     }
 
+    /// Returns the value of `name` with its version. A damaged value counts as absent.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Versioned>, String> {
+        let read = || -> Result<Option<Versioned>> {
+            // `for_each_key` may hold the lock in this thread.
+            let database = self.database.read_recursive();
+            let database = database.as_ref().ok_or(redb::Error::PreviousIo)?;
+            let sealed = database.begin_read()?.open_table(KEYS)?.get(name)?;
+            let opened = sealed.and_then(|sealed| {
+                let (version, bytes) = seal::open(name, sealed.value()).ok()?;
+                let bytes = bytes.to_vec();
+                Some(Versioned { version, bytes })
+            });
+            Ok(opened)
+        };
+        let read = quiet::catch(read).map_err(|panic| format!("it is damaged: {panic}"));
+        read?.map_err(|why| line(&why))
+    }
+
     /// Adds `count` to the number of starts, after a backup was restored. Later permits and
     /// versions then have higher numbers than those of runs after the backup.
     pub(super) fn skip_boots(&self, count: u64) -> Result<(), String> {

@@ -37,6 +37,7 @@ use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::locks::LockChanges;
 use crate::permit::{Departure, Permit};
+use crate::saved_states::SavedStates;
 use crate::sync::AtomicBool;
 
 /// The backend whose keys are in this process.
@@ -56,9 +57,11 @@ impl Local {
         keys_max: usize,
         queue_max: usize,
         seed: u64,
+        saved_states: Option<Arc<dyn SavedStates>>,
     ) -> Self {
+        let config = Arc::new(config);
         Self {
-            registry: Registry::new(&Arc::new(config), &clock, keys_max, seed),
+            registry: Registry::new(&config, &clock, keys_max, seed, saved_states),
             clock,
             queue_max,
             closed: AtomicBool::new(false),
@@ -151,6 +154,7 @@ impl Local {
                 if entry.host.has_spent() {
                     entry.learned();
                 }
+                entry.changed();
                 entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
                 let shared = Arc::clone(found.shared);
                 Ok(permit(grant, entry.slot, entry.generation, shared, alone))

@@ -1,5 +1,6 @@
 //! The operations of a limiter on keys in this process.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use politely_core::lock::{LockOp, SessionId};
 
 use super::Local;
 use super::part::Part;
-use super::registry::{Entry, Full};
+use super::registry::{Entry, Full, Saved};
 use super::waiters::{Arrival, Waiters};
 use crate::backend::operations::{Head, Later, Operations};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
@@ -115,7 +116,7 @@ impl Operations for Local {
     }
 
     fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
-        let found = self.registry.find(key);
+        let found = self.registry.find(key, self.now());
         let numbers = found.map(|mut found| found.entry().host.operator_numbers());
         Ok(numbers.unwrap_or_default())
     }
@@ -142,12 +143,12 @@ impl Operations for Local {
     }
 
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
-        let found = self.registry.find(key);
+        let found = self.registry.find(key, self.now());
         Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
     }
 
     fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
-        match self.registry.find(key) {
+        match self.registry.find(key, self.now()) {
             Some(mut found) => {
                 let entry = found.entry();
                 entry.host.never_fits(ask, entry.config)
@@ -179,7 +180,7 @@ impl Operations for Local {
 
     fn locks(&self, key: &Key) -> Option<LockView> {
         let now = self.now();
-        let mut found = self.registry.find(key)?;
+        let mut found = self.registry.find(key, self.now())?;
         let locks = found.entry().host.locks()?.clone();
         Some(LockView { locks, now })
     }
@@ -226,7 +227,7 @@ impl Operations for Local {
 
     fn explain(&self, key: &Key) -> Option<Explanation> {
         let now = self.now();
-        let mut found = self.registry.find(key)?;
+        let mut found = self.registry.find(key, self.now())?;
         let entry = found.entry();
         Some(entry.host.look(now, entry.config))
     }
@@ -236,7 +237,7 @@ impl Operations for Local {
     }
 
     fn knows(&self, key: &Key) -> bool {
-        self.registry.find(key).is_some()
+        self.registry.find(key, self.now()).is_some()
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -267,7 +268,7 @@ impl Operations for Local {
     }
 
     fn position(&self, key: &Key, arrival: Arrival) -> usize {
-        let found = self.registry.find(key);
+        let found = self.registry.find(key, self.now());
         found
             .and_then(|mut found| Some(found.entry().waiters.as_deref()?.before(arrival)))
             .unwrap_or(0)
@@ -278,11 +279,11 @@ impl Operations for Local {
     }
 
     fn snapshot(&self, key: &Key) -> Option<Snapshot> {
-        let mut found = self.registry.find(key)?;
+        let mut found = self.registry.find(key, self.now())?;
         found.shard.snapshots += 1;
         let version = found.shard.snapshots;
         let entry = found.entry();
-        *entry.saved = true;
+        *entry.saved = NonZeroU64::new(version).map_or(Saved::No, Saved::Snapshot);
         let state = entry.host.snapshot();
         self.registry.look_again();
         Some(Snapshot { version, state })
@@ -301,7 +302,7 @@ impl Operations for Local {
     }
 
     fn spent(&self, key: &Key) -> Option<Snapshot> {
-        let mut found = self.registry.find(key)?;
+        let mut found = self.registry.find(key, self.now())?;
         let entry = found.entry();
         let state = entry.host.spent(entry.config)?;
         found.shard.snapshots += 1;
@@ -381,16 +382,14 @@ impl Local {
         change_host: impl FnOnce(&mut Host),
     ) -> Result<(), SetError> {
         let now = self.now();
-        let mut host = match self.registry.find(key) {
+        let mut host = match self.registry.find_in_memory(key) {
             Some(mut found) => Host::restore(state, now, found.entry().config)?,
             None => Host::restore(state, now, &self.registry.config())?,
         };
         host.forget_leases();
         change_host(&mut host);
         // The key is created after decoding: a state that cannot be decoded evicts no other key.
-        let mut found = self.registry.find_or_make(key, now)?;
-        found.shard.replace(found.slot, host);
-        Ok(())
+        Ok(self.registry.put(key, now, host)?)
     }
 
     fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
@@ -401,7 +400,7 @@ impl Local {
 
     fn with_known(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
         let now = self.now();
-        if let Some(mut found) = self.registry.find(key) {
+        if let Some(mut found) = self.registry.find(key, self.now()) {
             change(found.entry(), now, f);
         }
     }

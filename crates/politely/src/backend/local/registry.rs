@@ -9,9 +9,14 @@
 //! has no lease, waiter, hold, open breaker, consecutive refusals, debt or operator's number. It
 //! has no learned ceiling that is neither saved nor a day old. If there is no such key, the new key
 //! is refused. No hold is forgotten to make room.
+//!
+//! **Saved.** With [`SavedStates`], a key whose state was saved after its last change leaves even
+//! with refusals, debts and learned limits. When it is asked for, the saved state comes back. Such
+//! a registry evicts no key whose saved state is out of date.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,6 +32,7 @@ use super::index::Index;
 use super::slab::Slab;
 use super::waiters::Waiters;
 use crate::clock::Clock;
+use crate::saved_states::SavedStates;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
@@ -50,6 +56,8 @@ pub(crate) struct Registry {
     /// The time, in microseconds, until which no key is checked for eviction. It is set when no key
     /// could go.
     full_until: AtomicU64,
+    /// The states of keys that left memory.
+    saved_states: Option<Arc<dyn SavedStates>>,
 }
 
 /// A shard behind its lock. Permits share the ownership of their shard. So two threads with permits
@@ -92,10 +100,20 @@ pub(crate) struct Slot {
     pub(crate) waiters: Option<Box<Waiters>>,
     /// Whether the key has its own configuration.
     own: bool,
-    /// Whether nothing was learned since the last snapshot.
-    pub(crate) saved: bool,
+    pub(crate) saved: Saved,
     /// Whether the slot is on the shard's list of learned slots.
     listed: bool,
+}
+
+/// Where the present state of a key is, besides in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Saved {
+    /// Nowhere.
+    No,
+    /// In the snapshot of this version.
+    Snapshot(NonZeroU64),
+    /// In the [`SavedStates`] that it came from.
+    Store,
 }
 
 /// The registry is full of keys that cannot be evicted.
@@ -104,7 +122,13 @@ pub(crate) struct Slot {
 pub struct Full;
 
 impl Registry {
-    pub(crate) fn new(config: &Arc<Config>, clock: &Clock, capacity: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        clock: &Clock,
+        capacity: usize,
+        seed: u64,
+        saved_states: Option<Arc<dyn SavedStates>>,
+    ) -> Self {
         let shard = |_| {
             let state = Shard {
                 index: Index::default(),
@@ -128,12 +152,13 @@ impl Registry {
             keys: AtomicUsize::new(0),
             capacity,
             full_until: AtomicU64::new(0),
+            saved_states,
         }
     }
 
-    /// Returns the slot of `key` if the key is known.
+    /// Returns the slot of `key` if the key is in memory.
     #[inline]
-    pub(crate) fn find(&self, key: &Key) -> Option<Found<'_>> {
+    pub(crate) fn find_in_memory(&self, key: &Key) -> Option<Found<'_>> {
         if let Some(found) = self.remembered(key.place()) {
             return Some(found);
         }
@@ -143,18 +168,79 @@ impl Registry {
         Some(self.found(key, shard, locked, slot))
     }
 
+    /// Returns the slot of `key` if the key is known. A saved key comes back into memory if there
+    /// is room.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key, now: Timestamp) -> Option<Found<'_>> {
+        if self.saved_states.is_none() {
+            return self.find_in_memory(key);
+        }
+        self.find_or(key, now, |_| None).ok().flatten()
+    }
+
     /// Returns the slot of `key`, which is created if the key is new.
     pub(crate) fn find_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
+        let new = |config: &Config| Some(Host::new(config, now));
+        self.find_or(key, now, new)?.ok_or(Full)
+    }
+
+    /// Returns the slot of `key`. A key that is not in memory gets its saved state, or else the
+    /// state that `make` returns.
+    fn find_or(
+        &self,
+        key: &Key,
+        now: Timestamp,
+        make: impl FnOnce(&Config) -> Option<Host>,
+    ) -> Result<Option<Found<'_>>, Full> {
         if let Some(found) = self.remembered(key.place()) {
-            return Ok(found);
+            return Ok(Some(found));
         }
         let (shard, hash) = self.shard(key);
         let mut locked = self.shards[shard].lock();
         let slot = match locked.find(key, hash) {
             Some(slot) => slot,
-            None => self.newcomer(&mut locked, key, hash, now)?,
+            None => {
+                let (host, saved) = match self.load(key, now, &locked.config)? {
+                    Some(host) => (host, Saved::Store),
+                    None => match make(&locked.config) {
+                        Some(host) => (host, Saved::No),
+                        None => return Ok(None),
+                    },
+                };
+                self.newcomer(&mut locked, key, hash, now, (host, saved))?
+            }
         };
-        Ok(self.found(key, shard, locked, slot))
+        Ok(Some(self.found(key, shard, locked, slot)))
+    }
+
+    /// Returns the saved state of a key that is not in memory.
+    ///
+    /// The key's shard is locked, so the state is the one that was saved before the key left. A
+    /// state that cannot be decoded counts as unknown.
+    fn load(&self, key: &Key, now: Timestamp, config: &Config) -> Result<Option<Host>, Full> {
+        let Some(saved_states) = &self.saved_states else {
+            return Ok(None);
+        };
+        // Without its saved state, the key would begin anew. So it is refused.
+        let state = saved_states.state_of(key).map_err(|_| Full)?;
+        let restored = state.and_then(|state| Host::restore(&state, now, config).ok());
+        Ok(restored.map(|mut host| {
+            host.forget_leases();
+            host
+        }))
+    }
+
+    /// Replaces the state of `key`, or creates the key with this state.
+    pub(crate) fn put(&self, key: &Key, now: Timestamp, host: Host) -> Result<(), Full> {
+        let (shard, hash) = self.shard(key);
+        let mut locked = self.shards[shard].lock();
+        match locked.find(key, hash) {
+            Some(slot) => locked.replace(slot, host),
+            None => {
+                self.newcomer(&mut locked, key, hash, now, (host, Saved::No))?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the slot at the place that a key stores, if the same state is still there.
@@ -229,18 +315,18 @@ impl Registry {
         key: &Key,
         hash: u64,
         now: Timestamp,
+        (host, saved): (Host, Saved),
     ) -> Result<u32, Full> {
         if !self.count_one_more() && !self.make_room(shard, now) {
             return Err(Full);
         }
-        let host = Host::new(&shard.config, now);
         let slot = Slot {
             key: key.clone(),
             host,
             generation: Generation::new(),
             waiters: None,
             own: false,
-            saved: false,
+            saved,
             listed: false,
         };
         Ok(shard.insert(slot, hash, &self.hasher))
@@ -257,7 +343,7 @@ impl Registry {
             let mut shard = shared.lock();
             for slot in 0..shard.slots.len() {
                 let known = shard.slots.get(slot).map(|slot| &slot.key);
-                if known.is_some_and(&mut *may_go) && shard.evict(slot, now, &self.hasher) {
+                if known.is_some_and(&mut *may_go) && self.evict(&mut shard, slot, now) {
                     self.keys.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -278,7 +364,7 @@ impl Registry {
         if self.full_until.load(Ordering::Relaxed) > now.as_micros() {
             return false;
         }
-        let here = shard.evict_one(now, &self.hasher);
+        let here = self.evict_one(shard, now);
         // Other shards are tried only if they are not locked: two new keys must not wait for each
         // other.
         let made = here
@@ -286,12 +372,74 @@ impl Registry {
                 .shards
                 .iter()
                 .filter_map(|other| other.state.try_lock())
-                .any(|mut other| other.evict_one(now, &self.hasher));
+                .any(|mut other| self.evict_one(&mut other, now));
         if !made {
             let until = now + FULL_FOR;
             self.full_until.store(until.as_micros(), Ordering::Relaxed);
         }
         made
+    }
+
+    fn evict_one(&self, shard: &mut Shard, now: Timestamp) -> bool {
+        let mut looks = EVICTION_LOOKS.min(shard.slots.len());
+        let mut tried = 0;
+        while tried < shard.slots.len() {
+            if tried == looks {
+                looks = shard.slots.len();
+            }
+            shard.hand = (shard.hand + 1) % shard.slots.len();
+            tried += 1;
+            if self.evict(shard, shard.hand, now) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Evicts the key in slot `at` if that loses nothing. Returns whether it did.
+    fn evict(&self, shard: &mut Shard, at: u32, now: Timestamp) -> bool {
+        if !self.may_leave(shard, at, now) {
+            return false;
+        }
+        let Some(slot) = shard.slots.get(at) else {
+            return false;
+        };
+        let hash = hash_key(&slot.key, &self.hasher);
+        let hash_of = |slot| hash_of(&shard.slots, slot, &self.hasher);
+        shard.index.remove(hash, at, hash_of);
+        shard.slots.remove(at);
+        shard.stats.evicted += 1;
+        shard.tidy();
+        true
+    }
+
+    /// Returns whether nothing is lost when the key in slot `at` leaves memory.
+    fn may_leave(&self, shard: &mut Shard, at: u32, now: Timestamp) -> bool {
+        let Some(slot) = shard.slots.get_mut(at) else {
+            return false;
+        };
+        if slot.waiters.is_some() || slot.own {
+            return false;
+        }
+        let is_old = now.since(slot.host.last_grant()) >= LEARNED_KEPT;
+        let Some(saved_states) = &self.saved_states else {
+            let forgettable = slot.saved != Saved::No || is_old;
+            return slot.host.evictable(now, forgettable, &shard.config);
+        };
+        if slot.listed || !slot.host.may_leave(now) {
+            return false;
+        }
+        let is_saved = match slot.saved {
+            Saved::Store => true,
+            Saved::Snapshot(version) => return saved_states.is_saved(&slot.key, version.get()),
+            Saved::No => slot.host.evictable(now, is_old, &shard.config),
+        };
+        if !is_saved {
+            // The next save includes the key, which may leave after it.
+            slot.listed = true;
+            shard.learned.push(at);
+        }
+        is_saved
     }
 }
 
@@ -347,12 +495,13 @@ impl Shard {
         let learned = std::mem::take(&mut self.learned);
         self.snapshots += 1;
         let version = self.snapshots;
+        let saved = NonZeroU64::new(version).map_or(Saved::No, Saved::Snapshot);
         let states = learned.into_iter().filter_map(|slot| {
             let slot = self.slots.get_mut(slot)?;
             if !std::mem::replace(&mut slot.listed, false) {
                 return None;
             }
-            slot.saved = true;
+            slot.saved = saved;
             let state = slot.host.snapshot();
             Some((slot.key.clone(), Snapshot { version, state }))
         });
@@ -392,7 +541,7 @@ impl Shard {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.host = host;
             slot.generation = Generation::new();
-            slot.saved = false;
+            slot.saved = Saved::No;
             if let Some(waiters) = &slot.waiters {
                 waiters.wake_head();
             }
@@ -420,8 +569,12 @@ impl Shard {
             return None;
         }
         let grant = known.host.pass(now, &self.config)?;
+        let generation = known.generation;
+        if known.saved != Saved::No {
+            self.get(slot).changed();
+        }
         self.stats.granted += 1;
-        Some((known.generation, grant))
+        Some((generation, grant))
     }
 
     /// Returns the entry in `slot` if it is still of this `generation`.
@@ -466,45 +619,6 @@ impl Shard {
             self.learned.retain(listed);
         }
     }
-
-    fn evict_one(&mut self, now: Timestamp, hasher: &impl BuildHasher) -> bool {
-        let mut looks = EVICTION_LOOKS.min(self.slots.len());
-        let mut tried = 0;
-        while tried < self.slots.len() {
-            if tried == looks {
-                looks = self.slots.len();
-            }
-            self.hand = (self.hand + 1) % self.slots.len();
-            tried += 1;
-            if self.evict(self.hand, now, hasher) {
-                return true;
-            }
-        }
-        false
-    }
-}
-
-impl Shard {
-    /// Evicts the key in `slot` if that loses nothing. Returns whether it did.
-    fn evict(&mut self, at: u32, now: Timestamp, hasher: &impl BuildHasher) -> bool {
-        let Some(slot) = self.slots.get_mut(at) else {
-            return false;
-        };
-        let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
-        if slot.waiters.is_some()
-            || slot.own
-            || !slot.host.evictable(now, forgettable, &self.config)
-        {
-            return false;
-        }
-        let hash = hash_key(&slot.key, hasher);
-        let hash_of = |slot| hash_of(&self.slots, slot, hasher);
-        self.index.remove(hash, at, hash_of);
-        self.slots.remove(at);
-        self.stats.evicted += 1;
-        self.tidy();
-        true
-    }
 }
 
 /// The slot of a key, whose shard is locked.
@@ -529,7 +643,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) slot: u32,
     pub(crate) generation: Generation,
     pub(crate) waiters: &'a mut Option<Box<Waiters>>,
-    pub(crate) saved: &'a mut bool,
+    pub(crate) saved: &'a mut Saved,
     listed: &'a mut bool,
     learned: &'a mut Vec<u32>,
     seed: u64,
@@ -542,9 +656,16 @@ impl Entry<'_> {
         Rng::of_lease(self.seed, lease)
     }
 
-    /// Marks the state as changed since the last snapshot.
+    /// Marks the state as changed since it was saved. A state that is not saved needs no mark.
+    pub(crate) fn changed(&mut self) {
+        if *self.saved != Saved::No {
+            self.learned();
+        }
+    }
+
+    /// Marks the state as one to save.
     pub(crate) fn learned(&mut self) {
-        *self.saved = false;
+        *self.saved = Saved::No;
         if !*self.listed {
             *self.listed = true;
             self.learned.push(self.slot);
