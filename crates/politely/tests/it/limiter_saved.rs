@@ -30,13 +30,6 @@ impl Disk {
 }
 
 impl SavedStates for Disk {
-    fn is_saved(&self, key: &Key, version: u64) -> bool {
-        let states = self.states.lock().unwrap();
-        states
-            .get(key)
-            .is_some_and(|saved| saved.version >= version)
-    }
-
     fn state_of(&self, key: &Key) -> Result<Option<Vec<u8>>, Unreadable> {
         if self.is_broken.load(Ordering::Relaxed) {
             return Err(Unreadable);

@@ -273,17 +273,12 @@ impl Store {
     /// The database cannot be read. The error is one line.
     pub fn state_of(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
         let state = self.tables.read(key);
-        let state = state.map_err(|why| format!("politely.redb: {why}"))?;
-        Ok(state.map(|state| state.bytes))
+        state.map_err(|why| format!("politely.redb: {why}"))
     }
 
     /// Returns the states on disk, for the limiter whose states this store keeps.
     pub fn saved_states(&self) -> Arc<dyn SavedStates> {
-        Arc::new(SavedKeys {
-            tables: Arc::clone(&self.tables),
-            counts: Arc::clone(&self.counts),
-            boot: self.boot,
-        })
+        Arc::new(SavedKeys(Arc::clone(&self.tables)))
     }
 
     /// Keeps learned states within half a second. Of two states of a key, the higher version wins,
@@ -360,9 +355,11 @@ impl Store {
         })
     }
 
+    /// Returns the state with a version that is unique over all runs: the run's number comes before
+    /// the version within the run.
     fn versioned(&self, snapshot: Snapshot) -> Versioned {
         Versioned {
-            version: version(self.boot, snapshot.version),
+            version: (self.boot << BOOT_SHIFT).saturating_add(snapshot.version),
             bytes: snapshot.state,
         }
     }
@@ -499,12 +496,6 @@ impl Store {
             self.counts.journaled(&failed);
         }
     }
-}
-
-/// Returns a version that is unique over all runs: the run's number comes before the version within
-/// the run.
-const fn version(boot: u64, within: u64) -> u64 {
-    (boot << BOOT_SHIFT).saturating_add(within)
 }
 
 impl Drop for Store {

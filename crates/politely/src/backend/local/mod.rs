@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `mod.rs` | May a request leave now, and does it wait? |
 //! | `operations.rs` | How are all other operations of a limiter carried out? |
-//! | `registry.rs` | Where is the state of a key? Which key is evicted? |
+//! | `registry.rs` | Where is the state of a key? |
+//! | `registry/room.rs` | Which key leaves memory to make room, and how does it come back? |
 //! | `slab.rs`, `index.rs`, `generation.rs` | How does the registry find a state fast? |
 //! | `waiters.rs`, `queue.rs` | Which waiter of a key is next? How does it wait? |
 //! | `part.rs` | What does a permit hold of one key? |
@@ -154,7 +155,6 @@ impl Local {
                 if entry.host.has_spent() {
                     entry.learned();
                 }
-                entry.changed();
                 entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
                 let shared = Arc::clone(found.shared);
                 Ok(permit(grant, entry.slot, entry.generation, shared, alone))

@@ -1,6 +1,5 @@
 //! The operations of a limiter on keys in this process.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use politely_core::lock::{LockOp, SessionId};
 
 use super::Local;
 use super::part::Part;
-use super::registry::{Entry, Full, Saved};
+use super::registry::{Entry, Full};
 use super::waiters::{Arrival, Waiters};
 use crate::backend::operations::{Head, Later, Operations};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
@@ -283,7 +282,7 @@ impl Operations for Local {
         found.shard.snapshots += 1;
         let version = found.shard.snapshots;
         let entry = found.entry();
-        *entry.saved = NonZeroU64::new(version).map_or(Saved::No, Saved::Snapshot);
+        *entry.saved = true;
         let state = entry.host.snapshot();
         self.registry.look_again();
         Some(Snapshot { version, state })

@@ -25,7 +25,6 @@ impl Part {
         let mut shard = self.shard.lock();
         let mut entry = shard.entry_of(self.slot, self.generation)?;
         let result = f(&mut entry);
-        entry.changed();
         if let Some(waiters) = entry.waiters {
             waiters.wake_head();
         }

@@ -115,7 +115,6 @@ impl Place {
                 if entry.host.has_spent() {
                     entry.learned();
                 }
-                entry.changed();
                 let shared = Arc::clone(&self.shared);
                 Step::Served(permit(grant, entry.slot, entry.generation, shared, false))
             }

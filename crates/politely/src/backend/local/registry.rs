@@ -3,23 +3,14 @@
 //! A shard is a mutex around a slab of states and an index from the hash of a key to its slot. A
 //! key that was used before stores its shard, slot and generation ([`Key::place`]), and so does a
 //! permit. Neither has to hash or compare a text. The slab grows chunk by chunk, since a million
-//! idle keys should cost only what they hold.
-//!
-//! **Bounded.** At capacity, a new key takes the place of a key that would lose nothing. Such a key
-//! has no lease, waiter, hold, open breaker, consecutive refusals, debt or operator's number. It
-//! has no learned ceiling that is neither saved nor a day old. If there is no such key, the new key
-//! is refused. No hold is forgotten to make room.
-//!
-//! **Saved.** With [`SavedStates`], a key whose state was saved after its last change leaves even
-//! with refusals, debts and learned limits. When it is asked for, the saved state comes back. Such
-//! a registry evicts no key whose saved state is out of date.
+//! idle keys should cost only what they hold. `registry/room.rs` bounds their number.
+
+mod room;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
@@ -40,13 +31,6 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 /// The number of shards. It is high enough that two threads seldom meet. With one thread it was
 /// measured no slower (research: 64 against 1,024).
 const SHARDS: usize = 64;
-/// A learned ceiling that was not saved is kept at least this long.
-const LEARNED_KEPT: Duration = Duration::from_hours(24);
-/// The number of keys that a full registry checks for eviction before it checks the whole shard.
-const EVICTION_LOOKS: u32 = 32;
-/// The pause after a check of all keys in vain. Without it, each unknown key would cost a full
-/// walk.
-const FULL_FOR: Duration = Duration::from_millis(50);
 
 pub(crate) struct Registry {
     shards: Box<[Arc<SharedShard>]>,
@@ -100,21 +84,13 @@ pub(crate) struct Slot {
     pub(crate) waiters: Option<Box<Waiters>>,
     /// Whether the key has its own configuration.
     own: bool,
-    pub(crate) saved: Saved,
+    /// Whether nothing was learned since the last snapshot.
+    pub(crate) saved: bool,
     /// Whether the slot is on the shard's list of learned slots.
     listed: bool,
 }
 
-/// Where the present state of a key is, besides in its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Saved {
-    /// Nowhere.
-    No,
-    /// In the snapshot of this version.
-    Snapshot(NonZeroU64),
-    /// In the [`SavedStates`] that it came from.
-    Store,
-}
+const _: () = assert!(size_of::<Slot>() == 256, "a slot has four cache lines");
 
 /// The registry is full of keys that cannot be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -200,34 +176,14 @@ impl Registry {
         let slot = match locked.find(key, hash) {
             Some(slot) => slot,
             None => {
-                let (host, saved) = match self.load(key, now, &locked.config)? {
-                    Some(host) => (host, Saved::Store),
-                    None => match make(&locked.config) {
-                        Some(host) => (host, Saved::No),
-                        None => return Ok(None),
-                    },
+                let saved = self.load(key, now, &locked.config)?;
+                let Some(host) = saved.or_else(|| make(&locked.config)) else {
+                    return Ok(None);
                 };
-                self.newcomer(&mut locked, key, hash, now, (host, saved))?
+                self.newcomer(&mut locked, key, hash, now, host)?
             }
         };
         Ok(Some(self.found(key, shard, locked, slot)))
-    }
-
-    /// Returns the saved state of a key that is not in memory.
-    ///
-    /// The key's shard is locked, so the state is the one that was saved before the key left. A
-    /// state that cannot be decoded counts as unknown.
-    fn load(&self, key: &Key, now: Timestamp, config: &Config) -> Result<Option<Host>, Full> {
-        let Some(saved_states) = &self.saved_states else {
-            return Ok(None);
-        };
-        // Without its saved state, the key would begin anew. So it is refused.
-        let state = saved_states.state_of(key).map_err(|_| Full)?;
-        let restored = state.and_then(|state| Host::restore(&state, now, config).ok());
-        Ok(restored.map(|mut host| {
-            host.forget_leases();
-            host
-        }))
     }
 
     /// Replaces the state of `key`, or creates the key with this state.
@@ -237,7 +193,7 @@ impl Registry {
         match locked.find(key, hash) {
             Some(slot) => locked.replace(slot, host),
             None => {
-                self.newcomer(&mut locked, key, hash, now, (host, Saved::No))?;
+                self.newcomer(&mut locked, key, hash, now, host)?;
             }
         }
         Ok(())
@@ -315,7 +271,7 @@ impl Registry {
         key: &Key,
         hash: u64,
         now: Timestamp,
-        (host, saved): (Host, Saved),
+        host: Host,
     ) -> Result<u32, Full> {
         if !self.count_one_more() && !self.make_room(shard, now) {
             return Err(Full);
@@ -326,120 +282,10 @@ impl Registry {
             generation: Generation::new(),
             waiters: None,
             own: false,
-            saved,
+            saved: false,
             listed: false,
         };
         Ok(shard.insert(slot, hash, &self.hasher))
-    }
-
-    /// Allows the next search for a key to evict: a key was saved, so it may go now.
-    pub(crate) fn look_again(&self) {
-        self.full_until.store(0, Ordering::Relaxed);
-    }
-
-    /// Evicts the keys for which `may_go` returns true, if that loses nothing.
-    pub(crate) fn evict_idle(&self, now: Timestamp, may_go: &mut dyn FnMut(&Key) -> bool) {
-        for shared in &self.shards {
-            let mut shard = shared.lock();
-            for slot in 0..shard.slots.len() {
-                let known = shard.slots.get(slot).map(|slot| &slot.key);
-                if known.is_some_and(&mut *may_go) && self.evict(&mut shard, slot, now) {
-                    self.keys.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-        }
-        self.look_again();
-    }
-
-    /// Checks and counts in one atomic step. Otherwise two new keys could take the last place.
-    fn count_one_more(&self) -> bool {
-        let one_more = |keys| (keys < self.capacity).then_some(keys + 1);
-        self.keys
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
-            .is_ok()
-    }
-
-    /// Evicts a key. Its place in the count goes to the new key.
-    fn make_room(&self, shard: &mut Shard, now: Timestamp) -> bool {
-        if self.full_until.load(Ordering::Relaxed) > now.as_micros() {
-            return false;
-        }
-        let here = self.evict_one(shard, now);
-        // Other shards are tried only if they are not locked: two new keys must not wait for each
-        // other.
-        let made = here
-            || self
-                .shards
-                .iter()
-                .filter_map(|other| other.state.try_lock())
-                .any(|mut other| self.evict_one(&mut other, now));
-        if !made {
-            let until = now + FULL_FOR;
-            self.full_until.store(until.as_micros(), Ordering::Relaxed);
-        }
-        made
-    }
-
-    fn evict_one(&self, shard: &mut Shard, now: Timestamp) -> bool {
-        let mut looks = EVICTION_LOOKS.min(shard.slots.len());
-        let mut tried = 0;
-        while tried < shard.slots.len() {
-            if tried == looks {
-                looks = shard.slots.len();
-            }
-            shard.hand = (shard.hand + 1) % shard.slots.len();
-            tried += 1;
-            if self.evict(shard, shard.hand, now) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Evicts the key in slot `at` if that loses nothing. Returns whether it did.
-    fn evict(&self, shard: &mut Shard, at: u32, now: Timestamp) -> bool {
-        if !self.may_leave(shard, at, now) {
-            return false;
-        }
-        let Some(slot) = shard.slots.get(at) else {
-            return false;
-        };
-        let hash = hash_key(&slot.key, &self.hasher);
-        let hash_of = |slot| hash_of(&shard.slots, slot, &self.hasher);
-        shard.index.remove(hash, at, hash_of);
-        shard.slots.remove(at);
-        shard.stats.evicted += 1;
-        shard.tidy();
-        true
-    }
-
-    /// Returns whether nothing is lost when the key in slot `at` leaves memory.
-    fn may_leave(&self, shard: &mut Shard, at: u32, now: Timestamp) -> bool {
-        let Some(slot) = shard.slots.get_mut(at) else {
-            return false;
-        };
-        if slot.waiters.is_some() || slot.own {
-            return false;
-        }
-        let is_old = now.since(slot.host.last_grant()) >= LEARNED_KEPT;
-        let Some(saved_states) = &self.saved_states else {
-            let forgettable = slot.saved != Saved::No || is_old;
-            return slot.host.evictable(now, forgettable, &shard.config);
-        };
-        if slot.listed || !slot.host.may_leave(now) {
-            return false;
-        }
-        let is_saved = match slot.saved {
-            Saved::Store => true,
-            Saved::Snapshot(version) => return saved_states.is_saved(&slot.key, version.get()),
-            Saved::No => slot.host.evictable(now, is_old, &shard.config),
-        };
-        if !is_saved {
-            // The next save includes the key, which may leave after it.
-            slot.listed = true;
-            shard.learned.push(at);
-        }
-        is_saved
     }
 }
 
@@ -495,13 +341,12 @@ impl Shard {
         let learned = std::mem::take(&mut self.learned);
         self.snapshots += 1;
         let version = self.snapshots;
-        let saved = NonZeroU64::new(version).map_or(Saved::No, Saved::Snapshot);
         let states = learned.into_iter().filter_map(|slot| {
             let slot = self.slots.get_mut(slot)?;
             if !std::mem::replace(&mut slot.listed, false) {
                 return None;
             }
-            slot.saved = saved;
+            slot.saved = true;
             let state = slot.host.snapshot();
             Some((slot.key.clone(), Snapshot { version, state }))
         });
@@ -541,7 +386,7 @@ impl Shard {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.host = host;
             slot.generation = Generation::new();
-            slot.saved = Saved::No;
+            slot.saved = false;
             if let Some(waiters) = &slot.waiters {
                 waiters.wake_head();
             }
@@ -569,12 +414,8 @@ impl Shard {
             return None;
         }
         let grant = known.host.pass(now, &self.config)?;
-        let generation = known.generation;
-        if known.saved != Saved::No {
-            self.get(slot).changed();
-        }
         self.stats.granted += 1;
-        Some((generation, grant))
+        Some((known.generation, grant))
     }
 
     /// Returns the entry in `slot` if it is still of this `generation`.
@@ -607,18 +448,6 @@ impl Shard {
         self.index.insert(hash, index, hash_of);
         index
     }
-
-    /// Removes evicted keys from the list of learned slots once it is long, so that it cannot grow
-    /// forever.
-    fn tidy(&mut self) {
-        if self.learned.len() > 2 * self.slots.len() as usize {
-            self.learned.sort_unstable();
-            self.learned.dedup();
-            let slots = &self.slots;
-            let listed = |slot: &u32| slots.get(*slot).is_some_and(|slot| slot.listed);
-            self.learned.retain(listed);
-        }
-    }
 }
 
 /// The slot of a key, whose shard is locked.
@@ -643,7 +472,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) slot: u32,
     pub(crate) generation: Generation,
     pub(crate) waiters: &'a mut Option<Box<Waiters>>,
-    pub(crate) saved: &'a mut Saved,
+    pub(crate) saved: &'a mut bool,
     listed: &'a mut bool,
     learned: &'a mut Vec<u32>,
     seed: u64,
@@ -656,16 +485,9 @@ impl Entry<'_> {
         Rng::of_lease(self.seed, lease)
     }
 
-    /// Marks the state as changed since it was saved. A state that is not saved needs no mark.
-    pub(crate) fn changed(&mut self) {
-        if *self.saved != Saved::No {
-            self.learned();
-        }
-    }
-
-    /// Marks the state as one to save.
+    /// Marks the state as changed since the last snapshot.
     pub(crate) fn learned(&mut self) {
-        *self.saved = Saved::No;
+        *self.saved = false;
         if !*self.listed {
             *self.listed = true;
             self.learned.push(self.slot);
