@@ -129,19 +129,22 @@ def test_a_stream_is_not_sent_again():
 
 
 def test_a_response_that_is_closed_before_its_end_is_reported():
-    async def endless(request):
+    fake, reported = Fake(), asyncio.Event()
+
+    async def unfinished(request):
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"x")
-        await asyncio.sleep(30)
+        await reported.wait()
         return response
 
     async def close(session, url):
         response = await session.get(url)
         response.close()
+        await until_told(fake)
+        reported.set()
 
-    fake = Fake()
-    run(fake, endless, close)
+    run(fake, unfinished, close)
     (report,) = fake.reports()
     assert report["status"] == 200
 

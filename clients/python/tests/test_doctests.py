@@ -13,9 +13,11 @@ from pathlib import Path
 import politely_client
 import pytest
 
+FAST = ("--law", "fixed", "--rate", "20")
+
 
 def test_the_examples_in_docstrings_run(serve, town, monkeypatch):
-    monkeypatch.setenv("POLITELY_COORDINATOR", serve().url)
+    monkeypatch.setenv("POLITELY_COORDINATOR", serve(*FAST).url)
     host = town(shop={"limit": {"kind": "none"}, "pages": 20}).urls["shop"]
     package = politely_client.__name__
     names = [name for _, name, _ in pkgutil.walk_packages(politely_client.__path__, f"{package}.")]

@@ -249,7 +249,7 @@ def test_the_example_runs(serve, town):
     script = Path(__file__).parents[1] / "examples/with_requests.py"
     pages = [f"{hosts.urls['slow']}/page/{n}" for n in range(5)]
     subprocess.run(
-        [sys.executable, script, serve().url, *pages],
+        [sys.executable, script, serve("--law", "fixed", "--rate", "4").url, *pages],
         check=True,
         stdout=subprocess.PIPE,
         env={"PYTHONPATH": SOURCES},

@@ -122,12 +122,60 @@ def test_a_body_that_is_kept_is_sent_again(fetch):
 
 
 @both
-def test_time_outs_are_no_longer_than_the_lease(fetch):
+def test_a_missing_time_out_is_the_lease_and_a_given_one_may_be_longer(fetch):
     fake = Fake(acquire=[(200, {"items": [granted(lease_ms=2_000)]})])
     host = Host(httpx.Response(200))
-    fetch(fake, host, timeout=httpx.Timeout(None, connect=1.0))
+    fetch(fake, host, timeout=httpx.Timeout(None, connect=600.0))
     timeouts = host.requests[0].extensions["timeout"]
-    assert timeouts["connect"] == 1.0 and 1.0 < timeouts["read"] <= 2.0
+    assert timeouts["connect"] == 600.0 and 1.0 < timeouts["read"] <= 2.0
+
+
+class Slow(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """A host whose answer comes once the lease was renewed three times."""
+
+    def __init__(self, fake):
+        self.fake = fake
+
+    def handle_request(self, request):
+        while len(self.fake.of("renew")) < 3:
+            time.sleep(0.01)
+        return httpx.Response(200, text="page")
+
+    async def handle_async_request(self, request):
+        while len(self.fake.of("renew")) < 3:
+            await asyncio.sleep(0.01)
+        return httpx.Response(200, text="page")
+
+
+def slowly(fake):
+    coordinator = Client("http://fake", client="w1", transport=httpx.MockTransport(fake))
+    with httpx.Client(transport=PoliteTransport(coordinator, Slow(fake))) as http:
+        return http.get(URL, timeout=600.0)
+
+
+def slowly_async(fake):
+    async def main():
+        mock = httpx.MockTransport(fake)
+        async with AsyncClient("http://fake", client="w1", transport=mock) as coordinator:
+            transport = AsyncPoliteTransport(coordinator, Slow(fake))
+            async with httpx.AsyncClient(transport=transport) as http:
+                return await http.get(URL, timeout=600.0)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("get", [slowly, slowly_async])
+def test_an_answer_that_takes_longer_than_the_lease_renews_it(get):
+    fake = short_lease(60)
+    assert get(fake).text == "page"
+    assert fake.calls[-1][0] == "report" and fake.reports()[-1]["status"] == 200
+
+
+def test_the_asyncio_transport_aborts_a_request_whose_lease_is_lost():
+    fake = short_lease(60, times=0)
+    with pytest.raises(httpx.ReadTimeout, match="lease"):
+        slowly_async(fake)
+    assert len(fake.of("renew")) == 1
 
 
 @both
@@ -355,8 +403,9 @@ def test_requests_renews_no_lease_of_a_body_that_nobody_reads(server):
     session, url = polite_session(fake, [200], server)
     with session, session.get(url, stream=True) as response:
         next(response.iter_content(1))
+        renewed = fake.of("renew")  # while the answer came
         time.sleep(0.2)
-    assert fake.of("renew") == []
+        assert fake.of("renew") == renewed
 
 
 def test_requests_takes_time_outs_of_urllib3(server):
@@ -369,7 +418,16 @@ def test_requests_takes_time_outs_of_urllib3(server):
             session.get(url, timeout=urllib3.Timeout(total=0.1))
     session, url = polite_session(short_lease(100), [200], server)
     with session, pytest.raises(requests.ReadTimeout):
-        session.get(url, timeout=urllib3.Timeout(None))  # the lease limits every time-out
+        session.get(url, timeout=urllib3.Timeout(None))  # a missing time-out is the lease
+
+
+def test_requests_renews_the_lease_while_it_waits_for_the_answer(server):
+    fake = short_lease(100)
+    server.head_takes = 0.4
+    session, url = polite_session(fake, [200], server)
+    with session:
+        assert session.get(url, timeout=60).text == "page"
+    assert len(fake.of("renew")) >= 2 and fake.reports()[-1]["status"] == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])

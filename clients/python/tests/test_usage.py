@@ -1,10 +1,13 @@
 """Tests costs that transports estimate and settle, and the readers of usage."""
 
+import contextlib
+import io
 import json
 
 import httpx
 import pytest
 import requests
+import urllib3
 from fake import Fake
 
 from politely_client import Client, usage
@@ -42,18 +45,71 @@ def test_readers_take_bodies_mappings_and_objects():
     assert usage.anthropic(Answer()) == {"tokens": 15, "input_tokens": 7, "output_tokens": 8}
 
 
-def test_readers_take_the_events_of_a_stream():
-    chunks = [{"choices": []}, {"choices": [], **OPENAI}]
-    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-    assert usage.openai(events.encode())["tokens"] == 340
-    start = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
-    end = {"type": "message_delta", "usage": {"output_tokens": 77}}
-    events = "".join(f"event: x\ndata: {json.dumps(each)}\n\n" for each in (start, end))
-    assert usage.anthropic(events.encode()) == {
+def events(*each, end="\n"):
+    return "".join(f"event: x{end}data: {json.dumps(event)}{end}{end}" for event in each)
+
+
+WORDS = {"choices": [{"delta": {"content": "a line\u2028another\x85third\x0b"}}]}
+OPENAI_STREAM = events(WORDS, {"choices": [], **OPENAI}) + "data: [DONE]\n\n"
+START = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
+DELTA = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "words"}}
+END = {"type": "message_delta", "usage": {"output_tokens": 77}}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_readers_take_the_events_of_a_stream(end):
+    assert usage.openai(OPENAI_STREAM.replace("\n", end).encode())["tokens"] == 340
+    assert usage.anthropic(events(START, DELTA, END, end=end).encode()) == {
         "tokens": 86,
         "input_tokens": 9,
         "output_tokens": 77,
     }
+
+
+def test_lines_of_a_stream_end_at_cr_and_lf_only():
+    text = "data: " + json.dumps({**WORDS, **OPENAI}, ensure_ascii=False) + "\n\n"
+    assert "\u2028" in text and usage.openai(text.encode())["tokens"] == 340
+
+
+def test_a_stream_that_ended_early_states_no_placeholder():
+    assert usage.anthropic(events(START, DELTA)) == {"input_tokens": 9}
+    empty = {"usage": {"prompt_tokens": 40, "completion_tokens": 0, "total_tokens": 40}}
+    assert usage.openai(events({"choices": [], **empty}, WORDS)) == {"input_tokens": 40}
+    assert usage.openai(events(WORDS, {"choices": [], "usage": None})) == {}
+
+
+class Broken(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body of parts. The connection then breaks off."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def __iter__(self):
+        yield from self.parts
+        raise httpx.ReadError("broken off")
+
+
+ENDS = {
+    "closed": (lambda lines, response: response.close(), None),
+    "left": (lambda lines, response: None, None),
+    "read": (lambda lines, response: list(lines), httpx.ReadError),
+    "failed": (lambda lines, response: 1 / 0, ZeroDivisionError),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize(("sent", "tokens"), [((START, DELTA), None), ((START, DELTA, END), 86)])
+def test_a_stream_settles_what_is_known_however_it_ends(how, sent, tokens):
+    fake, (end, error) = Fake(), ENDS[how]
+    body = events(*sent).encode()
+    asked = {"cost": {"tokens": 4000}, "used": usage.anthropic}
+    with client(fake, lambda _: httpx.Response(200, stream=Broken(body)), **asked) as http:
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            with http.stream("POST", URL, json={}) as response:
+                lines = response.iter_lines()
+                next(lines)
+                end(lines, response)
+    assert fake.reports()[-1].get("used", {}).get("tokens") == tokens
 
 
 @pytest.mark.parametrize("nothing", [b"", b"no json", b"[]", {}, None, {"usage": {"total": 3}}])
@@ -115,24 +171,39 @@ def test_a_reader_that_fails_loses_no_page():
     assert "used" not in report
 
 
-def test_requests_estimates_and_settles(monkeypatch):
-    fake = Fake()
+def session(fake, monkeypatch, body):
+    """Returns a session of requests whose host answers with the body."""
     coordinator = Client("http://fake", client="w1", transport=httpx.MockTransport(fake))
 
     def send(self, request, *_args, **_more):
         response = requests.Response()
         response.status_code, response.request, response.url = 200, request, request.url
-        response._content = json.dumps(OPENAI).encode()
-        response._content_consumed = True
+        response.raw = urllib3.HTTPResponse(io.BytesIO(body), status=200, preload_content=False)
         return response
 
     monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
-    with requests.Session() as session:
-        session.mount("http://", PoliteAdapter(coordinator, cost=estimate, used=usage.openai))
-        assert session.post(URL, json={"max_tokens": 500}).json() == OPENAI
+    session = requests.Session()
+    session.mount("http://", PoliteAdapter(coordinator, cost=estimate, used=usage.openai))
+    return session
+
+
+def test_requests_estimates_and_settles(monkeypatch):
+    fake = Fake()
+    with session(fake, monkeypatch, json.dumps(OPENAI).encode()) as http:
+        assert http.post(URL, json={"max_tokens": 500}).json() == OPENAI
     (item,) = items(fake)
     assert item["cost"] == {"requests": 1, "tokens": 500}
     assert fake.reports()[0]["used"]["tokens"] == 340
+
+
+def test_a_stream_of_requests_settles_what_came_of_it(monkeypatch):
+    for lines, used in ((2, None), (9, 340)):
+        fake = Fake()
+        with session(fake, monkeypatch, OPENAI_STREAM.encode()) as http:
+            with http.post(URL, json={"max_tokens": 500}, stream=True) as response:
+                for _, _ in zip(range(lines), response.iter_lines(chunk_size=1)):
+                    pass
+        assert fake.reports()[-1].get("used", {}).get("tokens") == used
 
 
 def test_a_transport_takes_a_constant_cost():

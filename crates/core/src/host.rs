@@ -281,7 +281,7 @@ impl Host {
         if expired.probe {
             self.probe_lost();
         }
-        self.forget_estimates();
+        self.forget_estimates(now);
         if let Some(last) = expired.last {
             self.rest(last, now);
         }

@@ -145,7 +145,7 @@ pub use politely_policy as policy;
 pub use retries::Retries;
 pub use saved_states::{SavedStates, Unreadable};
 pub use slot::Slot;
-pub use snapshot::{Recovery, Snapshot};
+pub use snapshot::{Earlier, Recovery, Snapshot};
 pub use stats::{Commits, Stats};
 pub use to_outcome::ToOutcome;
 

@@ -1,8 +1,11 @@
 //! A key's state as bytes.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
+use politely_core::key::Key;
 
 /// A key's state as bytes, with its place among all snapshots of the key.
 ///
@@ -35,4 +38,17 @@ pub struct Recovery<'a> {
     pub spent: Option<&'a [u8]>,
     /// The latest departure that may have been granted.
     pub newest: Timestamp,
+}
+
+/// A permit that a process granted before it was killed.
+#[derive(Clone, Debug)]
+pub struct Earlier<'a> {
+    /// Its keys, at least one. The first learns from the outcome.
+    pub keys: &'a [Key],
+    /// When its request leaves.
+    pub start: Timestamp,
+    /// How long its lease lasts from then.
+    pub lease: Duration,
+    /// The estimated costs in named units, which its keys have spent.
+    pub estimate: &'a UnitCosts,
 }

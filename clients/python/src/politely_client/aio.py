@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
@@ -391,7 +392,7 @@ class AsyncPermit:
         self.state = state
         self.attempts: Attempts | None = None
         """The attempts at the permit's request, if they are counted."""
-        self._keeper: asyncio.Task[None] | None = None
+        self._kept: contextlib.AbstractAsyncContextManager[None] | None = None
         self._aborted = False
 
     @property
@@ -470,9 +471,8 @@ class AsyncPermit:
 
     async def __aenter__(self) -> AsyncPermit:
         await self.begin()
-        body = asyncio.current_task()
-        if body is not None:
-            self._keeper = asyncio.create_task(self._keep(body))
+        self._kept = self.kept()
+        await self._kept.__aenter__()
         return self
 
     async def __aexit__(
@@ -481,11 +481,8 @@ class AsyncPermit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._keeper:
-            self._keeper.cancel()
-        if self._aborted and isinstance(error, asyncio.CancelledError):
-            _forget_cancellation()
-            raise LeaseLost(f"{self.key}: the lease is over; the request was aborted") from error
+        if self._kept:
+            await self._kept.__aexit__(kind, error, traceback)
         if self.state.over:
             return
         try:
@@ -495,6 +492,26 @@ class AsyncPermit:
                 await self.cancel()
         except PolitelyError as why:  # the request's own error takes precedence
             log.warning("%s: not reported: %s", self.key, why)
+
+    @contextlib.asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Renews the lease until the block ends, however long the host takes to answer.
+
+        If the lease is lost, the block is cancelled and raises `LeaseLost`.
+        """
+        body = asyncio.current_task()
+        keeper = asyncio.create_task(self._keep(body)) if body is not None else None
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if not self._aborted:
+                raise
+            _forget_cancellation()
+            lost = f"{self.key}: the lease is over; the request was aborted"
+            raise LeaseLost(lost) from error
+        finally:
+            if keeper is not None:
+                keeper.cancel()
 
     async def _keep(self, body: asyncio.Task[Any]) -> None:
         """Renews the lease at half of its length, until it is lost."""

@@ -15,7 +15,8 @@
 A request is sent again if the coordinator says so and its body can be repeated. The caller gets the
 last answer. Error answers are read whole before they are returned, because they decide what becomes
 of the request. Other bodies stream, and the slot is taken until the body has come or the response
-is closed. A request without an answer by the end of its lease raises `asyncio.TimeoutError`.
+is closed. The lease is renewed while the answer and its body come. A request without an answer
+within ``timeout`` seconds raises `asyncio.TimeoutError`. The default is the length of a lease.
 
 Each hop of a redirect is a request of its own. A redirect's Retry-After delays the request for its
 target. A 206 that was not requested raises `aiohttp.ClientPayloadError`.
@@ -36,7 +37,7 @@ from aiohttp.payload import BytesPayload, StringPayload
 
 from politely_client.aio import AsyncClient, AsyncPermit
 from politely_client.attempts import Attempts
-from politely_client.errors import PolitelyError
+from politely_client.errors import LeaseLost, PolitelyError
 from politely_client.outcome import BODY_START_MAX, body_matters, headers_that_matter
 from politely_client.targets import Targets, partial
 
@@ -52,8 +53,11 @@ class PoliteMiddleware:
     ``asked`` as in `AsyncClient.acquire`.
     """
 
-    def __init__(self, coordinator: AsyncClient, **asked: Any) -> None:
+    def __init__(
+        self, coordinator: AsyncClient, *, timeout: float | None = None, **asked: Any
+    ) -> None:
         self._coordinator = coordinator
+        self._timeout = timeout
         self._asked = asked
         self._targets = Targets()
 
@@ -86,12 +90,15 @@ class PoliteMiddleware:
         """Returns the answer, or the exception that ended the request."""
         sent = time.monotonic()
         try:
-            response = await asyncio.wait_for(handler(request), permit.lease_left)
-            heard = _Heard(request, response, time.monotonic() - sent, self._targets)
-            if response.status >= 400:
-                left = permit.lease_left
-                heard.body = await asyncio.wait_for(response.read(), left)
+            async with permit.kept():
+                within = self._timeout or permit.lease_left
+                response = await asyncio.wait_for(handler(request), within)
+                heard = _Heard(request, response, time.monotonic() - sent, self._targets)
+                if response.status >= 400:
+                    heard.body = await asyncio.wait_for(response.read(), within)
         except BaseException as error:
+            if isinstance(error, LeaseLost):
+                error = aiohttp.ServerTimeoutError(str(error))
             try:
                 await permit.failed(error, resource=str(request.url))
             except PolitelyError as why:  # a failed report must not lose the request's error

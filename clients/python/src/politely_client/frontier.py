@@ -24,8 +24,9 @@ from typing import Any, Literal, TypeAlias
 from politely_client import shell
 from politely_client.aio import AsyncClient
 from politely_client.bodies import Grant, Json, Outcome, Wish, in_ms
-from politely_client.errors import PolitelyError
+from politely_client.errors import BadCall, PolitelyError
 from politely_client.flow import POLL_MAX
+from politely_client.parts import halves, in_parts
 from politely_client.state import PermitState
 
 log = logging.getLogger("politely_client")
@@ -33,6 +34,8 @@ log = logging.getLogger("politely_client")
 PUT_MAX = 5_000
 """The most pages in one call of `Frontier.put`."""
 UNKNOWN_CRAWL = 404
+_UNREADABLE = frozenset({400, 413, 422})
+"""Statuses of a call whose body the coordinator does not accept."""
 
 PutResult: TypeAlias = Literal["new", "known", "full", "invalid", "failed"]
 Then: TypeAlias = Literal["advice", "finish", "return"]
@@ -108,7 +111,8 @@ class Page:
 
         The arguments for the outcome are those of `AsyncPermit.report`. The coordinator decides
         whether a failed page is retried. ``again`` is the date of the next visit, in seconds since
-        1970. The outcome is sent with the next step of `Frontier.units`.
+        1970. The outcome is sent with the next step of `Frontier.units`. Links are sent in parts
+        if one call has no room for them.
         """
         counted = {"attempt": self.attempt, "free": self.free, **told}
         what = shell.outcome_of(response, outcome, counted)
@@ -228,32 +232,59 @@ class Frontier:
                     "labels": labels or {},
                 }
                 asked = time.monotonic()
-                answer = await self._coordinator.call(f"frontier/{self.crawl}/exchange", body)
-                for each in answer["done"]:
-                    if error := each.get("error"):
-                        log.warning("%s: a unit was refused: %s", self.crawl, error["detail"])
+                try:
+                    answer = await self._coordinator.call(f"frontier/{self.crawl}/exchange", body)
+                except BadCall as why:
+                    if not done or why.status not in _UNREADABLE:
+                        raise
+                    (refused,), done = done, []
+                    await self._say_less(refused, why)
+                    continue
+                self._warn(answer["done"])
                 done = []
                 for each in answer["units"]:
                     unit = Unit(each, time.monotonic())
                     # The lease counts from the time of the call, as the answer may have taken long.
                     unit.lease_until = min(unit.lease_until, asked + left + lease)
                     yield unit
-                    done, unit = [unit.words()], None
+                    *parts, last = in_parts(unit.words())
+                    for part in parts:
+                        await self._say(part)
+                    done, unit = [last], None
                     since = time.monotonic()
                 if not answer["units"] and left <= 0:
                     return
         finally:
             # The loop was left, or its body failed: outcomes that were noted are sent.
             if unit is not None:
-                done = [unit.words()]
-            if done:
-                await self._give_back(done)
+                done = in_parts(unit.words())
+            try:
+                for part in done:
+                    await self._say(part)
+            except PolitelyError as why:
+                log.warning("%s: a unit ends with its lease: %s", self.crawl, why)
 
-    async def _give_back(self, done: list[Json]) -> None:
+    async def _say(self, words: Json) -> None:
+        """Sends words about a unit. An element that the coordinator does not accept is left out."""
         try:
-            await self.done(done)
-        except PolitelyError as why:
-            log.warning("%s: a unit ends with its lease: %s", self.crawl, why)
+            self._warn(await self.done([words]))
+        except BadCall as why:
+            if why.status not in _UNREADABLE:
+                raise
+            await self._say_less(words, why)
+
+    async def _say_less(self, words: Json, why: BadCall) -> None:
+        """Sends words that were refused in halves, so that one element costs no other."""
+        elements = words["found"] + words["pages"]
+        if len(elements) == 1:
+            log.warning("%s: %s was not accepted: %s", self.crawl, elements[0]["url"], why)
+        for part in halves(words):
+            await self._say(part)
+
+    def _warn(self, answers: list[Json]) -> None:
+        for each in answers:
+            if error := each.get("error"):
+                log.warning("%s: a unit was refused: %s", self.crawl, error["detail"])
 
     async def take(
         self,

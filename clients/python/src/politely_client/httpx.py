@@ -9,9 +9,9 @@
 
 A request is sent again if the coordinator says so and its body can be repeated. The caller gets the
 last answer. Error answers are read whole before they are returned, because they decide what becomes
-of the request. Other bodies stream, and the slot is taken until the body has come or is closed. A
-request without an answer by the end of its lease times out. A body that takes longer renews the
-lease.
+of the request. Other bodies stream, and the slot is taken until the body has come or is closed. The
+lease is renewed while the answer and its body come, however long that takes. A time-out of ``None``
+is that of one lease. `AsyncPoliteTransport` aborts a request whose lease is lost.
 
 A redirect's Retry-After delays the request for its target. A 206 that was not requested raises
 `httpx.RemoteProtocolError`.
@@ -96,6 +96,7 @@ class PoliteTransport(httpx.BaseTransport):
         """Returns the answer, or the exception that ended the request."""
         _bound(request, permit.lease_left)
         sent = time.monotonic()
+        permit.keep()
         try:
             response = self._transport.handle_request(request)
             heard = _Heard(request, response, time.monotonic() - sent, self._targets, self._used)
@@ -110,6 +111,8 @@ class PoliteTransport(httpx.BaseTransport):
             if isinstance(error, Exception):
                 return error
             raise
+        finally:
+            permit._let_go()
         if heard.partial is not None:
             response.close()
             _tell(permit, heard)
@@ -168,12 +171,16 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
         _bound(request, permit.lease_left)
         sent = time.monotonic()
         try:
-            response = await self._transport.handle_async_request(request)
-            heard = _Heard(request, response, time.monotonic() - sent, self._targets, self._used)
-            if response.status_code >= 400:
-                heard.read(await response.aread(), response)
-                await response.aclose()
+            async with permit.kept():
+                response = await self._transport.handle_async_request(request)
+                latency = time.monotonic() - sent
+                heard = _Heard(request, response, latency, self._targets, self._used)
+                if response.status_code >= 400:
+                    heard.read(await response.aread(), response)
+                    await response.aclose()
         except BaseException as error:
+            if isinstance(error, LeaseLost):
+                error = httpx.ReadTimeout(str(error), request=request)
             try:
                 await permit.failed(error)
             except PolitelyError as why:
@@ -207,10 +214,10 @@ def _can_repeat(request: httpx.Request) -> bool:
 
 
 def _bound(request: httpx.Request, lease_left: float) -> None:
-    """Limits all time-outs to the lease."""
+    """Sets time-outs that are missing to the lease, so that no request waits for ever."""
     timeouts = request.extensions.get("timeout", {})
     bounded = {
-        name: lease_left if timeouts.get(name) is None else min(timeouts[name], lease_left)
+        name: lease_left if timeouts.get(name) is None else timeouts[name]
         for name in ("connect", "read", "write", "pool")
     }
     request.extensions = {**request.extensions, "timeout": bounded}
@@ -269,8 +276,8 @@ class _Heard:
             self.kept.append(chunk)
 
     def amounts(self) -> Mapping[str, int]:
-        """Returns the amounts that the request used, from its body."""
-        if self.used is None or self.error is not None or self.bytes > BODY_USED_MAX:
+        """Returns the amounts that the request used, from what came of its body."""
+        if self.used is None or self.bytes > BODY_USED_MAX:
             return {}
         try:
             body = self._body or httpx.Response(

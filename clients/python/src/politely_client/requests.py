@@ -9,7 +9,8 @@
 ...     session.get(url).status_code
 200
 
-While a body is read, its lease is renewed. With ``stream=True`` the slot is taken until the
+The lease is renewed while the answer comes and while its body is read. A request without a time-out
+has that of one lease. With ``stream=True`` the slot is taken until the
 response is closed. Reads of ``response.raw`` must end within the lease. A request whose body is a
 stream or generator is sent once. A redirect's Retry-After delays the request for its target. A 206
 that was not requested raises `requests.RequestException`.
@@ -81,17 +82,19 @@ class PoliteAdapter(HTTPAdapter):
             try:
                 bounded: Any = _bounded(timeout, permit.lease_left)
                 sent = time.monotonic()
+                permit.keep()
                 came = super().send(request, stream, bounded, verify, cert, proxies)
                 latency = time.monotonic() - sent  # requests measures it after this method returns
+                body = _Came(permit, self._used)
                 if part := _partial(request, came):
-                    _tell(permit, came, latency)
+                    _tell(permit, came, latency, body)
                     came.close()
                     raise requests.RequestException(part, request=request, response=came)
-                _keep_while_read(came, permit)
+                _keep_while_read(came, permit, body)
                 if not stream or came.status_code >= 400:
                     came.content  # noqa: B018: reads it
-                    self._settle(permit, came)
-                next = _tell(permit, came, latency)
+                    body.settle()
+                next = _tell(permit, came, latency, body)
                 if next is not None:
                     location = came.headers.get("location")
                     self._targets.delay(request.url or "", location, next.target_after)
@@ -101,6 +104,8 @@ class PoliteAdapter(HTTPAdapter):
             except BaseException as error:
                 _tell(permit, error)
                 raise
+            finally:
+                permit._let_go()
             repeatable = request.body is None or isinstance(request.body, (bytes, str))
             pause = attempts.pause() if repeatable else None
             if pause is None:
@@ -109,30 +114,46 @@ class PoliteAdapter(HTTPAdapter):
                 return came
             time.sleep(pause)
 
-    def _settle(self, permit: Permit, came: requests.Response) -> None:
-        """Sets the amounts that the request used."""
-        if self._used is None or permit.state.over or len(came.content) > BODY_USED_MAX:
-            return
-        try:
-            permit.settle(**self._used(came.content))
-        except Exception as why:  # a reader's error must not lose the page
-            log.warning("%s: its use could not be read: %s", permit.key, why)
-
     def __getstate__(self) -> NoReturn:
         raise TypeError("a PoliteAdapter cannot be pickled: mount one of its own in each process")
 
 
+class _Came:
+    """What came of a body, from which the amounts that the request used are read."""
+
+    def __init__(self, permit: Permit, used: Used | None) -> None:
+        self._permit, self._used = permit, used
+        self._chunks: list[bytes] = []
+        self._bytes = 0
+
+    def keep(self, chunk: Any) -> None:
+        if self._used is not None:
+            data = chunk.encode() if isinstance(chunk, str) else chunk
+            self._bytes += len(data)
+            if self._bytes <= BODY_USED_MAX:
+                self._chunks.append(data)
+
+    def settle(self) -> None:
+        """Sets the amounts that the request used."""
+        if self._used is None or self._permit.state.over or self._bytes > BODY_USED_MAX:
+            return
+        try:
+            self._permit.settle(**self._used(b"".join(self._chunks)))
+        except Exception as why:  # a reader's error must not lose the page
+            log.warning("%s: its use could not be read: %s", self._permit.key, why)
+
+
 def _bounded(timeout: Seconds, lease_left: float) -> tuple[float, float] | Timeout:
-    """Returns the time-outs, limited to the lease."""
+    """Returns the time-outs. One that is missing is the lease, so that no request waits for ever."""
     if isinstance(timeout, Timeout):
         bounded = timeout.clone()
-        total = timeout.total  # limits the others; None or a marker if it was not given
-        bounded.total = min(total, lease_left) if isinstance(total, (int, float)) else lease_left
+        if not isinstance(timeout.total, (int, float)) and timeout.read_timeout is None:
+            bounded.total = lease_left
         return bounded
     connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
     return (
-        lease_left if connect is None else min(connect, lease_left),
-        lease_left if read is None else min(read, lease_left),
+        lease_left if connect is None else connect,
+        lease_left if read is None else read,
     )
 
 
@@ -141,8 +162,8 @@ def _partial(request: requests.PreparedRequest, response: requests.Response) -> 
     return partial(response.status_code, content_range, "range" in request.headers)
 
 
-def _keep_while_read(response: requests.Response, permit: Permit) -> None:
-    """Renews the lease in a thread while the body is read.
+def _keep_while_read(response: requests.Response, permit: Permit, body: _Came) -> None:
+    """Keeps what comes of the body, and renews the lease in a thread while the body is read.
 
     A read waits for all bytes of its chunk, however slowly they come.
     """
@@ -152,6 +173,7 @@ def _keep_while_read(response: requests.Response, permit: Permit) -> None:
         permit.keep()
         try:
             for chunk in chunks:
+                body.keep(chunk)
                 yield chunk
                 if permit.lost:
                     raise requests.ReadTimeout(f"{permit.key}: the lease is over", response=response)
@@ -166,7 +188,10 @@ def _keep_while_read(response: requests.Response, permit: Permit) -> None:
 
 
 def _tell(
-    permit: Permit, came: requests.Response | BaseException, latency: float | None = None
+    permit: Permit,
+    came: requests.Response | BaseException,
+    latency: float | None = None,
+    body: _Came | None = None,
 ) -> Next | None:
     """Reports the outcome. Returns the answer, or ``None`` if there is none."""
     if permit.state.over:
@@ -177,29 +202,35 @@ def _tell(
         if came._content_consumed:  # type: ignore[attr-defined]
             return permit.report(came, latency=latency)
         next = permit.report(came, latency=latency, body_coming=True)
-        _at_close(came, permit, latency)
+        if body is not None:
+            _at_close(came, permit, latency, body)
         return next
     except PolitelyError as why:  # a failed report must not lose the page
         log.warning("%s: not reported: %s", permit.key, why)
         return None
 
 
-def _at_close(response: requests.Response, permit: Permit, latency: float | None) -> None:
+def _at_close(
+    response: requests.Response, permit: Permit, latency: float | None, body: _Came
+) -> None:
     close = response.close
 
     def close_and_tell() -> None:
         close()
         if not permit.state.over:
+            body.settle()
             try:
                 permit.report(response, latency=latency)
             except PolitelyError as why:
                 log.warning("%s: not reported: %s", permit.key, why)
 
     response.close = close_and_tell  # type: ignore[method-assign]
-    finalize(response, _dropped, permit, response.status_code, latency, response.raw)
+    finalize(response, _dropped, permit, response.status_code, latency, response.raw, body)
 
 
-def _dropped(permit: Permit, status: int, latency: float | None, raw: Any) -> None:
+def _dropped(
+    permit: Permit, status: int, latency: float | None, raw: Any, body: _Came
+) -> None:
     """Closes and reports a response that was collected without being closed."""
     if permit.state.over:
         return
@@ -207,6 +238,7 @@ def _dropped(permit: Permit, status: int, latency: float | None, raw: Any) -> No
     def close() -> None:
         with contextlib.suppress(Exception):
             raw.close()
+        body.settle()
         try:
             permit.report(status=status, latency=latency)
         except PolitelyError as why:

@@ -14,7 +14,7 @@ use politely_target::{HostSpec, LimitSpec, Report, RetryAfter, Service, Signals}
 use crate::hosts::Hosts;
 use crate::run::{politely, run, write_secret};
 
-const PAGES: u32 = 45;
+const PAGES: u32 = 36;
 const TOKEN: &str = "a-token-of-the-tests";
 
 /// Returns hosts with limits of several kinds.

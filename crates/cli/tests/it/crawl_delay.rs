@@ -14,7 +14,7 @@ use crate::hosts::Hosts;
 use crate::run::politely;
 use politely_testkit::redis::RedisServer;
 
-const PAGES: u32 = 8;
+const PAGES: u32 = 6;
 /// Limits so wide that only the Crawl-delay delays requests.
 const QUICK: [&str; 8] = [
     "--law",

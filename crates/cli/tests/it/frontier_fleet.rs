@@ -15,7 +15,7 @@ use crate::frontier_crawl::{self, Crawl, kills};
 use crate::run::{politely, run};
 
 /// The kills in one run, unless a variable sets them.
-const KILLS: u64 = 24;
+const KILLS: u64 = 18;
 /// One kill in this many is one of the engine.
 const ENGINE_EVERY: u64 = 6;
 const WORKERS: u64 = 4;

@@ -130,13 +130,14 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn old_names_stay_gone() {
+    let old_names = OLD_NAMES.map(|(one, two, instead)| (format!("{one}{two}"), instead));
+    let old_names = BTreeMap::from(old_names);
     let mut wrong = Vec::new();
     for (path, text) in texts() {
         for (number, line) in (1..).zip(text.lines()) {
-            for (one, two, instead) in OLD_NAMES {
-                let old = format!("{one}{two}");
-                if words(line).any(|word| word.trim_matches(':') == old) {
-                    wrong.push(format!("{path}:{number}: {old}: say {instead}"));
+            for word in words(line).map(|word| word.trim_matches(':')) {
+                if let Some(instead) = old_names.get(word) {
+                    wrong.push(format!("{path}:{number}: {word}: say {instead}"));
                 }
             }
         }

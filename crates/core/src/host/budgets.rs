@@ -11,7 +11,13 @@ use crate::budget::{Cost, DeclaredLimit, DeclaredLimits, LimitUnit, Remainder, S
 use crate::config::Config;
 use crate::gate::LeaseId;
 
-/// The estimated costs of a permit that is not settled.
+/// The most estimates of ended leases that are kept.
+const LATE_MAX: usize = 64;
+/// The time from a departure in which its late report still finds the estimate.
+const LATE: Duration = Duration::from_hours(1);
+
+/// The estimated costs of a permit that is not settled. It outlives its lease, because a late report
+/// owes what exceeds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Estimate {
     pub(super) lease: LeaseId,
@@ -141,7 +147,7 @@ impl Host {
         never_fits(self.declared(config), ask)
     }
 
-    /// Keeps the estimate of a permit until it is settled or its lease ends.
+    /// Keeps the estimate of a permit until it is settled, or until a late report is unlikely.
     #[inline]
     pub(super) fn note_estimate(
         &mut self,
@@ -150,7 +156,7 @@ impl Host {
         ask: &AcquireRequest,
         config: &Config,
     ) {
-        if !ask.units.is_empty() && (has_named_units(self.declared(config)) || self.has_told()) {
+        if has_named_units(self.declared(config)) || (!ask.units.is_empty() && self.has_told()) {
             let units = ask.units.clone();
             self.rare().estimates.push(Estimate { lease, at, units });
         }
@@ -158,7 +164,7 @@ impl Host {
 
     /// Corrects the costs of a permit: the difference to its estimate returns, or is owed.
     ///
-    /// Does nothing once the permit's lease has ended. A second call corrects the first.
+    /// Once the permit's lease has ended, nothing returns. A second call corrects the first.
     #[inline]
     pub fn settle(&mut self, now: Timestamp, lease: LeaseId, used: &UnitCosts, config: &Config) {
         if !used.is_empty() {
@@ -168,11 +174,15 @@ impl Host {
 
     #[cold]
     fn correct(&mut self, now: Timestamp, lease: LeaseId, used: &UnitCosts, config: &Config) {
-        if self.leases.ends(lease).is_none() || !has_named_units(self.declared(config)) {
+        if !has_named_units(self.declared(config)) {
             return;
         }
+        let is_late = self.leases.ends(lease).is_none();
         let rare = self.rare.get_or_insert_default();
         let known = rare.estimates.iter().position(|known| known.lease == lease);
+        if known.is_none() && is_late {
+            return;
+        }
         let place = known.unwrap_or_else(|| {
             let units = UnitCosts::NONE;
             let at = now;
@@ -180,17 +190,20 @@ impl Host {
             rare.estimates.len() - 1
         });
         let Estimate { at, units, .. } = rare.estimates[place].clone();
-        rare.estimates[place].units = units.corrected(used);
         let declared = rare.declared.as_ref().unwrap_or(&config.declared);
         let spent = rare.spent.get_or_insert_default();
         for (name, truth) in used.iter() {
             let estimate = units.of(name).unwrap_or(0);
             let difference = Cost::units(UnitCosts::one(name, truth.abs_diff(estimate)));
-            if truth < estimate {
-                spent.put_back(at, &difference, declared);
-            } else {
+            if truth >= estimate {
                 spent.charge(now, now, &difference, declared);
+            } else if is_late {
+                continue;
+            } else {
+                spent.put_back(at, &difference, declared);
             }
+            let known = &mut rare.estimates[place].units;
+            *known = known.corrected(&UnitCosts::one(name, truth));
         }
     }
 
@@ -213,14 +226,20 @@ impl Host {
         }
     }
 
-    /// Forgets the estimates of leases that have ended. They stay spent.
-    pub(super) fn forget_estimates(&mut self) {
+    /// Forgets estimates of leases that ended long ago, or that are too many. They stay spent.
+    pub(super) fn forget_estimates(&mut self, now: Timestamp) {
         if let Some(rare) = &mut self.rare
             && !rare.estimates.is_empty()
         {
             let leases = &self.leases;
-            rare.estimates
-                .retain(|estimate| leases.ends(estimate.lease).is_some());
+            let is_late = |estimate: &Estimate| leases.ends(estimate.lease).is_none();
+            let late = rare.estimates.iter().filter(|each| is_late(each)).count();
+            let mut surplus = late.saturating_sub(LATE_MAX);
+            rare.estimates.retain(|estimate| {
+                let is_forgotten = is_late(estimate) && (surplus > 0 || estimate.at + LATE <= now);
+                surplus = surplus.saturating_sub(usize::from(is_forgotten));
+                !is_forgotten
+            });
         }
     }
 

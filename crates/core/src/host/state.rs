@@ -7,9 +7,9 @@ use super::evidence::Evidence;
 use super::rule::RuleState;
 use super::suspicion::Suspicion;
 use super::told::ToldBudget;
-use super::{Host, OperatorNumbers, Rare};
+use super::{AcquireRequest, Host, OperatorNumbers, Rare};
 use crate::Timestamp;
-use crate::budget::DeclaredLimits;
+use crate::budget::{DeclaredLimits, UnitCosts};
 use crate::config::Config;
 use crate::control::{Law, LawChoice};
 use crate::gate::{FirstEnd, Lease, LeaseId};
@@ -386,10 +386,22 @@ impl Host {
 
     /// Takes a slot for a permit that was granted before the process that kept this state died. The
     /// slot is taken until the lease expires.
-    pub fn readmit(&mut self, start: Timestamp, lasts: Duration) -> LeaseId {
+    pub fn readmit(
+        &mut self,
+        start: Timestamp,
+        lasts: Duration,
+        estimate: &UnitCosts,
+        config: &Config,
+    ) -> LeaseId {
         self.last_grant = self.last_grant.max(start);
         self.first_end = FirstEnd::default();
-        self.leases.take(start, lasts, false, false).id
+        let lease = self.leases.take(start, lasts, false, false).id;
+        let ask = AcquireRequest {
+            units: estimate.clone(),
+            ..AcquireRequest::default()
+        };
+        self.note_estimate(lease, start, &ask, config);
+        lease
     }
 
     /// Returns the leases that take a slot, oldest first.
@@ -402,7 +414,7 @@ impl Host {
         if self.leases.expire(Timestamp::NEVER).probe {
             self.probe_lost();
         }
-        self.forget_estimates();
+        self.forget_estimates(Timestamp::ZERO);
         let suspicion = self.rare.as_mut().and_then(|rare| rare.suspicion.as_mut());
         if let Some(suspicion) = suspicion {
             suspicion.forget_kept();
@@ -463,13 +475,16 @@ impl Host {
     /// Returns whether the key may leave memory once its snapshot is saved.
     ///
     /// Budgets, learned limits and strikes return with the snapshot. A key stays while it has a
-    /// lease or a lock, and while it is in a state that operators look for: a hold, an open
-    /// breaker, or an operator's number.
+    /// lease, a lock or an estimate that a late report may exceed, and while it is in a state that
+    /// operators look for: a hold, an open breaker, or an operator's number.
     pub fn may_leave(&mut self, now: Timestamp) -> bool {
         self.expire(now);
         self.leases.in_flight() == 0
             && self.hold.active(now).is_none()
-            && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
+            && self
+                .rare
+                .as_ref()
+                .is_none_or(|rare| rare.is_forgettable() && rare.estimates.is_empty())
             && self.locks().is_none_or(|locks| locks.is_forgettable(now))
     }
 }

@@ -357,7 +357,14 @@ fn no_lease_ends_unnoticed() {
             }
             1 => host.cancel(now, any, Some(AcquireRequest::default().unused()), &config),
             2 => _ = host.renew(now, any, &config),
-            3 => _ = host.readmit(now, config.lease / 3),
+            3 => {
+                _ = host.readmit(
+                    now,
+                    config.lease / 3,
+                    &crate::budget::UnitCosts::NONE,
+                    &config,
+                )
+            }
             4 => host.join(&other, now, &config),
             5 => other = host.clone(),
             6 => host = Host::restore(&host.snapshot(), now, &config).expect("its own bytes"),

@@ -64,13 +64,17 @@ impl Host {
             let Some((remaining, reset)) = stated.min_by_key(|(remaining, _)| *remaining) else {
                 continue;
             };
-            let rare = self.rare();
+            let rare = self.rare.get_or_insert_default();
             rare.told.retain(|told| told.unit != unit);
             if reset.is_zero() {
                 continue;
             }
             // The server has not counted the requests that are under way.
-            let others = rare.estimates.iter().filter(|known| known.lease != lease);
+            let is_under_way = |other| other != lease && self.leases.ends(other).is_some();
+            let others = rare
+                .estimates
+                .iter()
+                .filter(|known| is_under_way(known.lease));
             let under_way = others.filter_map(|known| cost_in(unit, &known.units)).sum();
             rare.told.push(ToldBudget {
                 unit,

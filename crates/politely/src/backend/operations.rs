@@ -23,7 +23,7 @@ use crate::labels::Labels;
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::{Recovery, Snapshot};
+use crate::snapshot::{Earlier, Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// A boxed future.
@@ -79,7 +79,7 @@ pub(crate) trait Operations: Send + Sync {
         patience: Duration,
     ) -> Later<'a, Result<Option<Permit>, Unsupported>>;
 
-    fn readmit(&self, key: &Key, start: Timestamp, lease: Duration) -> Result<Permit, SetError>;
+    fn readmit(&self, earlier: &Earlier<'_>) -> Result<Permit, SetError>;
 
     /// Waits for prefetched permits and returns their keys.
     fn ready(&self) -> Later<'_, Vec<Key>>;

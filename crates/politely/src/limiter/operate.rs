@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
@@ -18,7 +17,7 @@ use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::first_that_never_fits;
 use crate::error::{SetError, Unsupported};
 use crate::permit::Permit;
-use crate::snapshot::{Recovery, Snapshot};
+use crate::snapshot::{Earlier, Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 impl Limiter {
@@ -313,17 +312,16 @@ impl Limiter {
 
     /// Recreates a permit that was granted before a restart and that its holder may still use.
     ///
-    /// Its slot is taken until its lease ends.
+    /// Its slots are taken until its lease ends. Its estimate is settled as before the restart: a
+    /// report of less gives the difference back.
     ///
     /// # Errors
-    /// There is no room for the key, or the keys are shared. A permit in an engine survives a
+    /// There is no room for a key, or the keys are shared. A permit in an engine survives a
     /// restart: see [`Limiter::adopt`].
-    pub fn readmit(
-        &self,
-        key: &Key,
-        start: Timestamp,
-        lease: Duration,
-    ) -> Result<Permit, SetError> {
-        self.operations_on(key).readmit(key, start, lease)
+    ///
+    /// # Panics
+    /// If it has no key.
+    pub fn readmit(&self, earlier: &Earlier<'_>) -> Result<Permit, SetError> {
+        self.operations().readmit(earlier)
     }
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use politely::Snapshot;
 use politely::core::Timestamp;
 use politely::core::key::Key;
+use politely::{Snapshot, UnitCosts};
 use politely_api::wire::Answer;
 
 use super::Coordinator;
@@ -89,6 +89,10 @@ pub(super) struct Leaving {
     pub(super) start: Timestamp,
     pub(super) lease: Duration,
     pub(super) wish: u64,
+    /// The further keys of its request.
+    pub(super) others: Box<[Key]>,
+    /// The estimated costs of its request in named units.
+    pub(super) units: UnitCosts,
 }
 
 impl Coordinator {
@@ -125,6 +129,12 @@ impl Coordinator {
                 lease_ms: leaving.lease.as_millis() as u32,
                 wish: leaving.wish,
                 client: worker.name().into(),
+                others: leaving
+                    .others
+                    .iter()
+                    .map(|key| key.as_str().into())
+                    .collect(),
+                units: leaving.units.clone(),
             })
             .collect();
         match write {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
-use politely::{Recovery, SetError};
+use politely::{Earlier, Recovery, SetError};
 use politely_api::wire;
 
 use super::names::Number;
@@ -142,8 +142,18 @@ impl Coordinator {
             if start + lease <= now {
                 continue;
             }
-            let readmit = || self.0.limiter.readmit(&key, start, lease);
-            let Ok(permit) = self.with_room(readmit) else {
+            let others: Result<Box<[Key]>, _> =
+                granted.others.iter().map(|key| Key::parse(key)).collect();
+            let others = others.unwrap_or_default();
+            let keys: Vec<Key> = [&[key.clone()], &others[..]].concat();
+            let earlier = Earlier {
+                keys: &keys,
+                start,
+                lease,
+                estimate: &granted.units,
+            };
+            let readmitted = self.with_room(|| self.0.limiter.readmit(&earlier));
+            let Ok(permit) = readmitted else {
                 continue;
             };
             let worker = self.0.watch.workers.named(&granted.client, now);
@@ -158,7 +168,7 @@ impl Coordinator {
                 heard: None,
                 expired: false,
                 key,
-                others: Box::default(),
+                others,
                 worker,
                 wish: granted.wish,
                 start,

@@ -8,12 +8,13 @@
 use std::borrow::Cow;
 use std::io::{self, Read};
 
+use politely::UnitCosts;
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
 /// The header of a journal. One byte is the format, which is raised when the meaning of a record
 /// changes.
-pub(crate) const HEADER: &[u8; 19] = b"politely permits 2\n";
+pub(crate) const HEADER: &[u8; 19] = b"politely permits 3\n";
 const FORMAT_AT: usize = HEADER.len() - 2;
 const HEAD: usize = 6;
 
@@ -38,6 +39,11 @@ pub struct Granted<'a> {
     /// The hash of client and request id, which identifies a repeated request. 0 if the caller gave
     /// no id.
     pub wish: u64,
+    /// The further keys of its request.
+    #[serde(borrow)]
+    pub others: Vec<Cow<'a, str>>,
+    /// The estimated costs of its request in named units.
+    pub units: UnitCosts,
     /// The client to which the permit was granted.
     #[serde(borrow)]
     pub client: Cow<'a, str>,
@@ -49,6 +55,9 @@ impl Granted<'_> {
         Granted {
             key: Cow::Owned(self.key.into_owned()),
             client: Cow::Owned(self.client.into_owned()),
+            others: (self.others.into_iter())
+                .map(|key| Cow::Owned(key.into_owned()))
+                .collect(),
             ..self
         }
     }
@@ -289,6 +298,8 @@ mod tests {
             lease_ms: 30_000,
             wish: 7,
             client: "worker-1".into(),
+            others: vec!["custom/account".into()],
+            units: UnitCosts::new([("tokens", 9)]).unwrap(),
         }
     }
 
@@ -327,7 +338,7 @@ mod tests {
             assert_eq!(header(&HEADER[..torn]), Header::Torn);
             assert_eq!(header(&vec![0; torn * 9]), Header::Torn);
         }
-        assert_eq!(header(b"politely permits 1\nmore"), Header::Version('1'));
+        assert_eq!(header(b"politely permits 2\nmore"), Header::Version('2'));
         assert_eq!(header(b"something else entirely"), Header::Foreign);
         assert_eq!(header(b"else"), Header::Foreign);
     }

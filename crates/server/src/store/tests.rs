@@ -36,6 +36,8 @@ fn permit(permit: u64, key: &str) -> Granted<'_> {
         lease_ms: 1_000,
         wish: 0,
         client: "worker".into(),
+        others: Vec::new(),
+        units: politely::UnitCosts::NONE,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod bad_input;
+mod bad_readers;
 mod calls;
 mod client;
 mod ends;

@@ -44,9 +44,9 @@ fn freeze(at: Freeze) -> Fleet {
     let mut serve: Vec<&str> = args.iter().map(String::as_str).collect();
     serve.extend(["--lease", "2s"]);
     // A request takes 300 ms, so four lanes keep both slots taken.
-    let mut fleet = Fleet::start(open_hosts(1, 45, 300.0), &serve);
+    let mut fleet = Fleet::start(open_hosts(1, 27, 300.0), &serve);
     let mut urls: Vec<_> = fleet.target.hosts()[0].page_urls().collect();
-    let own = urls.split_off(42);
+    let own = urls.split_off(24);
     let address = fleet.address;
     fleet.start_worker(Language::Rust, own, 1, address, Some(at));
     fleet.until("it is frozen", |fleet| fleet.workers[0].is_frozen());

@@ -1,5 +1,5 @@
 //! A minimal HTTP/1.1 client for a worker: one connection, one call at a time, a deadline. A
-//! worker's process must start quickly, because it is killed two hundred times. And the worker must
+//! worker's process must start quickly, because it is killed a hundred times. And the worker must
 //! be able to leave a call half done, which no client library offers.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The coordinator is killed twenty times under load, and started again on the same port and state.
+//! The coordinator is killed twelve times under load, and started again on the same port and state.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use politely_target::{Headers, LimitSpec, RetryAfter, Signals};
 use serde_json::json;
 
 use super::verdict::{Numbers, demand_permits_differ};
-use super::{Fleet, notes, open_hosts};
+use super::{Fleet, notes, open_hosts, restart_alone};
 
-const KILLS: usize = 20;
+const KILLS: usize = 12;
 const NUMBERS: Numbers = Numbers {
     rate: 4.0,
     burst: 1.0,
@@ -25,7 +25,8 @@ const HELD: &str = "custom/held";
 
 #[test]
 fn a_killed_coordinator_goes_on_where_it_was() {
-    let mut hosts = open_hosts(16, 120, 250.0);
+    let _alone = restart_alone();
+    let mut hosts = open_hosts(16, 72, 250.0);
     for host in &mut hosts[..2] {
         host.limit = LimitSpec::TokenBucket {
             rate: 2.0,
@@ -36,7 +37,7 @@ fn a_killed_coordinator_goes_on_where_it_was() {
             retry_after: RetryAfter::Seconds,
             headers: Headers::None,
         };
-        host.pages = 50;
+        host.pages = 36;
     }
     let args = NUMBERS.args();
     let mut serve: Vec<&str> = args.iter().map(String::as_str).collect();

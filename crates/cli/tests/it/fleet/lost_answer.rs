@@ -27,7 +27,7 @@ const NUMBERS: Numbers = Numbers {
 fn an_answer_that_is_lost_costs_nothing() {
     let args = NUMBERS.args();
     let serve: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut fleet = Fleet::start(open_hosts(8, 60, 20.0), &serve);
+    let mut fleet = Fleet::start(open_hosts(8, 36, 20.0), &serve);
     let proxy = Proxy::start(fleet.address);
     let urls: Vec<Vec<String>> = fleet
         .target

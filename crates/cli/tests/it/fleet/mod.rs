@@ -25,6 +25,7 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,8 +41,15 @@ use worker::{Freeze, Orders};
 
 /// Longest wait for an event that must come, on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Lets one fleet run at a time, because two would slow down each other.
-pub(crate) static ALONE: Mutex<()> = Mutex::new(());
+/// Lets one test at a time start processes again and again. Each start takes a core for a moment,
+/// and two such tests would delay each other's requests.
+pub(crate) fn restart_alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of fleets that this process has started.
+static STARTED: AtomicU8 = AtomicU8::new(0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Language {
@@ -71,7 +79,6 @@ struct Fleet {
     began_us: u64,
     folder: tempfile::TempDir,
     _runtime: tokio::runtime::Runtime,
-    _alone: MutexGuard<'static, ()>,
 }
 
 struct Worker {
@@ -83,7 +90,6 @@ struct Worker {
 impl Fleet {
     /// Starts the hosts and a coordinator, without workers.
     fn start(hosts: Vec<HostSpec>, serve: &[&str]) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -103,17 +109,17 @@ impl Fleet {
         // This loopback address belongs to the fleet alone. So no other connection takes its port
         // while the coordinator is down.
         let [.., high, low] = process::id().to_be_bytes();
+        let last = 1 + STARTED.fetch_add(1, Ordering::Relaxed) % 254;
         let mut fleet = Self {
             workers: Vec::new(),
             coordinator: None,
             first: None,
             serve: args,
-            address: SocketAddr::from((Ipv4Addr::new(127, 32 | high & 31, low, 1), 0)),
+            address: SocketAddr::from((Ipv4Addr::new(127, 32 | high & 31, low, last), 0)),
             target,
             began_us,
             folder,
             _runtime: runtime,
-            _alone: alone,
         };
         fleet.start_coordinator();
         fleet

@@ -12,7 +12,7 @@ const NUMBERS: Numbers = Numbers {
     in_flight: 2,
 };
 const HOSTS: usize = 4;
-const PAGES: u32 = 36;
+const PAGES: u32 = 24;
 
 #[test]
 fn a_killed_leader_and_a_killed_coordinator_cost_no_page() {

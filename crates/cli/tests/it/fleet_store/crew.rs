@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use politely_target::{HostSpec, Record, Target, Town};
 use tokio::runtime::Runtime;
 
-use crate::fleet::{ALONE, verdict::Numbers};
+use crate::fleet::verdict::Numbers;
 use politely_testkit::process::Server;
 
 /// Longest wait for an event that must come, on a loaded machine.
@@ -26,7 +25,6 @@ pub(super) struct Crew {
     began: Instant,
     folder: tempfile::TempDir,
     pub(super) runtime: Runtime,
-    _alone: MutexGuard<'static, ()>,
 }
 
 /// One `politely fetch` process and its arguments.
@@ -39,7 +37,6 @@ pub(super) struct Member {
 impl Crew {
     /// Starts the hosts, without processes.
     pub(super) fn start(hosts: Vec<HostSpec>) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -53,7 +50,6 @@ impl Crew {
             began: Instant::now(),
             folder: tempfile::tempdir().expect("a temporary folder"),
             runtime,
-            _alone: alone,
         }
     }
 

@@ -6,12 +6,12 @@ use std::env;
 use politely::core::Rng;
 
 use super::crew::{Crew, fixed, same};
-use crate::fleet::{open_hosts, verdict::Numbers};
+use crate::fleet::{open_hosts, restart_alone, verdict::Numbers};
 use politely_testkit::redis::RedisServer;
 use politely_testkit::zookeeper::Ensemble;
 
 /// Number of kills, unless `POLITELY_TEST_KILLS` sets another one for a long run.
-const KILLS: u64 = 40;
+const KILLS: u64 = 25;
 /// Each kill of this number kills a server of the ensemble instead of a process.
 const SERVER_EVERY: u64 = 5;
 const HOSTS: u64 = 16;
@@ -24,6 +24,7 @@ const NUMBERS: Numbers = Numbers {
 
 #[test]
 fn killed_processes_cost_nothing_but_their_leases() {
+    let _alone = restart_alone();
     let redis = RedisServer::start("");
     kill_processes(&redis.url(), |_| false);
 }
@@ -31,6 +32,7 @@ fn killed_processes_cost_nothing_but_their_leases() {
 /// An ensemble loses no confirmed write, so no permit is granted twice (P7).
 #[test]
 fn killed_processes_and_servers_grant_nothing_twice() {
+    let _alone = restart_alone();
     let mut ensemble = Ensemble::start();
     let url = ensemble.url("/politely");
     kill_processes(&url, |kill| {
@@ -61,7 +63,7 @@ fn kill_processes(url: &str, mut kill_server: impl FnMut(u64) -> bool) {
     let (mut killed, mut servers) = (0, 0);
     while killed + servers < kills {
         let kill = killed + servers;
-        crew.until_arrivals(kill * crew.pages() * 8 / (kills * 10));
+        crew.until_arrivals((kill + 1) * crew.pages() * 8 / (kills * 10));
         if kill_server(kill) {
             servers += 1;
             continue;

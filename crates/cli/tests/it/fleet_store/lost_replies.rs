@@ -15,7 +15,7 @@ const NUMBERS: Numbers = Numbers {
 fn no_slot_is_charged_twice_and_none_is_lost() {
     let redis = RedisServer::start("");
     let proxy = Proxy::start(redis.address);
-    let mut crew = Crew::start(open_hosts(8, 30, 400.0));
+    let mut crew = Crew::start(open_hosts(8, 20, 400.0));
     let args = fixed(NUMBERS, "--timeout 5s");
     proxy.lose(10);
     crew.hire(&same(&proxy.url(), 4), &args);

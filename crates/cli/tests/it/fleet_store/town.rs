@@ -6,10 +6,8 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
-use std::sync::PoisonError;
 use std::time::Instant;
 
-use crate::fleet::ALONE;
 use crate::run::{politely, run};
 use politely_testkit::redis::RedisServer;
 use politely_testkit::{RealHost, RealTown, Set, Truth};
@@ -46,7 +44,6 @@ const REFUSED_MORE: f64 = 0.002;
 
 #[test]
 fn four_processes_are_as_good_as_one() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let redis = RedisServer::start("");
     let url = redis.url();
     let (one, four) = std::thread::scope(|scope| {

@@ -22,7 +22,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::{Recovery, Snapshot};
+use crate::snapshot::{Earlier, Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// The name of this backend in errors.
@@ -85,7 +85,7 @@ impl Operations for Coordinator {
         Box::pin(std::future::ready(Err(unsupported("adopt", ACQUIRE_ANEW))))
     }
 
-    fn readmit(&self, _key: &Key, _start: Timestamp, _lease: Duration) -> Result<Permit, SetError> {
+    fn readmit(&self, _earlier: &Earlier<'_>) -> Result<Permit, SetError> {
         Err(unsupported("readmit", ACQUIRE_ANEW).into())
     }
 

@@ -322,7 +322,14 @@ async fn what_a_coordinator_keeps_cannot_be_changed_here() {
         limiter.reconfigure_new(limits),
         limiter.restore(&key, b"state"),
         limiter.resume(&key, &crate::Recovery::default()),
-        limiter.readmit(&key, limiter.now(), PATIENCE).map(drop),
+        limiter
+            .readmit(&crate::Earlier {
+                keys: std::slice::from_ref(&key),
+                start: limiter.now(),
+                lease: PATIENCE,
+                estimate: &crate::UnitCosts::NONE,
+            })
+            .map(drop),
         limiter.numbers(&key).map(drop).map_err(SetError::from),
         limiter
             .adopt(&[(key.clone(), LeaseId(1))], PATIENCE)

@@ -19,11 +19,11 @@ use super::part::Part;
 use super::registry::{Entry, Full};
 use super::waiters::{Arrival, Waiters};
 use crate::backend::operations::{Head, Later, Operations};
-use crate::error::{AcquireError, Refusal, SetError, Unsupported};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported, distinct};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::{Departure, Permit};
-use crate::snapshot::{Recovery, Snapshot};
+use crate::snapshot::{Earlier, Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 impl Local {
@@ -89,21 +89,36 @@ impl Operations for Local {
         Box::pin(std::future::ready(Err(why)))
     }
 
-    fn readmit(&self, key: &Key, start: Timestamp, lease: Duration) -> Result<Permit, SetError> {
+    fn readmit(&self, earlier: &Earlier<'_>) -> Result<Permit, SetError> {
+        let Earlier {
+            keys,
+            start,
+            lease,
+            estimate,
+        } = earlier;
         let now = self.now();
-        let mut found = self.registry.find_or_make(key, now)?;
-        let (shard, slot) = (Arc::clone(found.shared), found.slot);
-        let entry = found.entry();
-        let id = entry.host.readmit(start, lease);
-        entry.stats.granted += 1;
-        let part = Part {
-            shard,
-            slot,
-            generation: entry.generation,
-            lease: id,
-        };
-        let departure = Departure::new(start, f64::INFINITY, 1, AcquireRequest::default().unused());
-        Ok(Permit::of(part, departure))
+        let unused = AcquireRequest::default().unused();
+        let mut permit: Option<Permit> = None;
+        for (_, key) in distinct(keys) {
+            let mut found = self.registry.find_or_make(key, now)?;
+            let (shard, slot) = (Arc::clone(found.shared), found.slot);
+            let entry = found.entry();
+            let id = entry.host.readmit(*start, *lease, estimate, entry.config);
+            entry.stats.granted += 1;
+            let part = Part {
+                shard,
+                slot,
+                generation: entry.generation,
+                lease: id,
+            };
+            let departure = Departure::new(*start, f64::INFINITY, 1, unused);
+            let of_key = Permit::of(part, departure);
+            match &mut permit {
+                Some(permit) => permit.add(of_key),
+                None => permit = Some(of_key),
+            }
+        }
+        Ok(permit.expect("a permit has a key"))
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {

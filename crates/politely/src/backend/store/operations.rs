@@ -24,7 +24,7 @@ use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
-use crate::snapshot::{Recovery, Snapshot};
+use crate::snapshot::{Earlier, Recovery, Snapshot};
 use crate::stats::{Commits, Stats};
 
 /// The name of this backend in errors.
@@ -84,7 +84,7 @@ impl Operations for Store {
         Box::pin(async move { Ok(self.0.adopt(leases, patience).await) })
     }
 
-    fn readmit(&self, _key: &Key, _start: Timestamp, _lease: Duration) -> Result<Permit, SetError> {
+    fn readmit(&self, _earlier: &Earlier<'_>) -> Result<Permit, SetError> {
         Err(SetError::Unsupported(Unsupported {
             operation: "readmit",
             backend: BACKEND,

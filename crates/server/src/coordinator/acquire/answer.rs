@@ -99,6 +99,8 @@ impl Call<'_> {
                 start,
                 lease,
                 wish,
+                others: others.into(),
+                units: wanted.ask.units.clone(),
             });
         }
         self.worker.granted(slots);

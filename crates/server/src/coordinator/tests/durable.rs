@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use politely::core::Rng;
 use politely_api::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
@@ -292,4 +293,75 @@ async fn a_change_for_new_keys_outlives_a_kill() {
     // A change for all keys ends this.
     after.patch_config(&start_rate(7.0)).await.unwrap();
     assert_eq!(rates(&after), ["7"; 5]);
+}
+
+/// Permits of random costs are out when the coordinator is killed. Some are reported before, some
+/// after, some twice, and some never. What is left is the limit without what was used, or without
+/// the estimate of a permit that nobody reported.
+#[tokio::test]
+async fn estimates_of_permits_that_outlive_a_kill_are_settled_to_the_unit() {
+    const LIMIT: u64 = 1_000_000;
+    let limits = || KeyPatch {
+        limits: Change::To(vec![format!("{LIMIT} tokens/h")]),
+        ..KeyPatch::default()
+    };
+    for seed in 0..10 {
+        let mut rng = Rng::new(seed);
+        let mut random = |below: u64| (rng.unit() * below as f64) as u64;
+        let dir = tempfile::tempdir().unwrap();
+        let coordinator = resumed(dir.path());
+        let (first, team) = ("h.example", "custom/team");
+        for key in [first, team] {
+            let key = Key::parse(key).unwrap();
+            coordinator.patch_key(&key, &limits()).await.unwrap();
+        }
+        let worker = coordinator.worker("w");
+        let mut open = Vec::new();
+        let mut spent = 0;
+        for id in 0..8 {
+            let estimate = 1 + random(1_000);
+            let asked = Item {
+                cost: serde_json::from_value(serde_json::json!({"tokens": estimate})).unwrap(),
+                also: vec![team.to_owned()],
+                ..item(first, &id.to_string())
+            };
+            let grant = coordinator.one(&worker, asked, AT_ONCE).await.granted();
+            open.push((grant, estimate));
+        }
+        let mut places = vec![(dir, coordinator)];
+        for _ in 0..3 {
+            let (dir, coordinator) = places.last().unwrap();
+            let worker = coordinator.worker("w");
+            for _ in 0..random(4) {
+                let (grant, estimate) = open.swap_remove(random(open.len() as u64) as usize);
+                let used = random(2 * estimate);
+                spent += used;
+                let mut report = told(&grant);
+                report.used.insert("tokens".to_owned(), used);
+                for _ in 0..2 {
+                    let mut aftermath = Aftermath::default();
+                    coordinator.report(&worker, &report, &mut aftermath);
+                    coordinator.see_to(aftermath).await;
+                }
+                if open.is_empty() {
+                    break;
+                }
+            }
+            let held: u64 = open.iter().map(|(_, estimate)| estimate).sum();
+            for key in [first, team] {
+                let budgets = coordinator.explain(key).unwrap().budgets;
+                assert_eq!(
+                    budgets[0].remaining,
+                    LIMIT - spent - held,
+                    "{key}, seed {seed}"
+                );
+            }
+            if open.is_empty() {
+                break;
+            }
+            let copy = copied(dir.path());
+            let after = resumed(copy.path());
+            places.push((copy, after));
+        }
+    }
 }

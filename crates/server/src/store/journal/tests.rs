@@ -15,6 +15,8 @@ fn permit(permit: u64) -> Granted<'static> {
         lease_ms: 100,
         wish: permit / 2,
         client: "worker".into(),
+        others: Vec::new(),
+        units: politely::UnitCosts::NONE,
     }
 }
 

@@ -259,7 +259,12 @@ async fn what_shared_keys_cannot_do_is_an_error_and_changes_nothing() {
         let key = Key::host(name).unwrap();
         let refused = [
             limiter
-                .readmit(&key, limiter.now(), Duration::from_secs(1))
+                .readmit(&crate::Earlier {
+                    keys: std::slice::from_ref(&key),
+                    start: limiter.now(),
+                    lease: Duration::from_secs(1),
+                    estimate: &crate::UnitCosts::NONE,
+                })
                 .map(drop),
             limiter.resume(&key, &crate::Recovery::default()),
         ];
