@@ -290,6 +290,8 @@ fn a_policy_is_read_again_when_it_changes_and_a_wrong_one_leaves_the_old_in_forc
 
 #[test]
 fn an_empty_policy_needs_its_flag() {
+    use std::path::Path;
+
     use politely_testkit::process::Server;
 
     let dir = tempfile::tempdir().unwrap();

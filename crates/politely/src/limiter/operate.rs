@@ -219,7 +219,7 @@ impl Limiter {
         self.operations_on(key).explain(key)
     }
 
-    /// Returns whether `key` is known. A saved key is known if it can come back into memory.
+    /// Returns whether `key` is known.
     pub fn knows(&self, key: &Key) -> bool {
         self.operations_on(key).knows(key)
     }

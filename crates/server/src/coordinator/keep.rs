@@ -336,7 +336,7 @@ impl Coordinator {
     }
 
     /// Saves all states, so that idle keys can make room. `seen` is the number of such saves before
-    /// the caller found no room. Returns `false` if nothing more can leave.
+    /// the caller found no room. Returns `false` if there is no disk, or it refused.
     pub(super) async fn save_for_room(&self, seen: u64) -> bool {
         if self.journal().is_none() {
             return false;

@@ -130,8 +130,8 @@ impl Operations for Local {
     }
 
     fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
-        let found = self.registry.find(key, self.now());
-        let numbers = found.map(|mut found| found.entry().host.operator_numbers());
+        let numbers = |host: &mut Host, _: &Config| host.operator_numbers();
+        let numbers = self.registry.read(key, self.now(), numbers);
         Ok(numbers.unwrap_or_default())
     }
 
@@ -157,18 +157,14 @@ impl Operations for Local {
     }
 
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
-        let found = self.registry.find(key, self.now());
-        Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
+        let limits = |host: &mut Host, _: &Config| host.own_limits().cloned();
+        Ok(self.registry.read(key, self.now(), limits).flatten())
     }
 
     fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
-        match self.registry.find(key, self.now()) {
-            Some(mut found) => {
-                let entry = found.entry();
-                entry.host.never_fits(ask, entry.config)
-            }
-            None => never_fits(&self.registry.config().declared, ask),
-        }
+        let of_key = |host: &mut Host, config: &Config| host.never_fits(ask, config);
+        let known = self.registry.read(key, self.now(), of_key);
+        known.unwrap_or_else(|| never_fits(&self.registry.config().declared, ask))
     }
 
     fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
@@ -241,9 +237,8 @@ impl Operations for Local {
 
     fn explain(&self, key: &Key) -> Option<Explanation> {
         let now = self.now();
-        let mut found = self.registry.find(key, self.now())?;
-        let entry = found.entry();
-        Some(entry.host.look(now, entry.config))
+        let explain = |host: &mut Host, config: &Config| host.look(now, config);
+        self.registry.read(key, now, explain)
     }
 
     fn rate(&self, key: &Key) -> Option<f64> {
@@ -251,7 +246,7 @@ impl Operations for Local {
     }
 
     fn knows(&self, key: &Key) -> bool {
-        self.registry.find(key, self.now()).is_some()
+        self.registry.read(key, self.now(), |_, _| ()).is_some()
     }
 
     fn keys(&self) -> Vec<Key> {

@@ -154,6 +154,25 @@ impl Registry {
         self.find_or(key, now, |_| None).ok().flatten()
     }
 
+    /// Returns what `read` returns of the state of `key`, if the key is known. A saved key stays out
+    /// of memory.
+    pub(crate) fn read<T>(
+        &self,
+        key: &Key,
+        now: Timestamp,
+        read: impl FnOnce(&mut Host, &Config) -> T,
+    ) -> Option<T> {
+        if let Some(mut found) = self.find_in_memory(key) {
+            let entry = found.entry();
+            return Some(read(entry.host, entry.config));
+        }
+        self.saved_states.as_ref()?;
+        let (shard, _) = self.shard(key);
+        let locked = self.shards[shard].lock();
+        let mut host = self.load(key, now, &locked.config).ok()??;
+        Some(read(&mut host, &locked.config))
+    }
+
     /// Returns the slot of `key`, which is created if the key is new.
     pub(crate) fn find_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
         let new = |config: &Config| Some(Host::new(config, now));

@@ -145,8 +145,9 @@ impl Registry {
             let forgettable = slot.saved || is_old;
             return slot.host.evictable(now, forgettable, &shard.config);
         };
-        // A listed key has changes that no save includes yet.
-        if slot.listed || !slot.host.may_leave(now) {
+        // Something was learned that no snapshot has.
+        let is_behind = slot.listed && !slot.saved;
+        if is_behind || !slot.host.may_leave(now) {
             return false;
         }
         match saved_states.state_of(&slot.key) {
@@ -154,8 +155,9 @@ impl Registry {
             Ok(None) if slot.host.evictable(now, is_old, &shard.config) => true,
             Ok(_) => {
                 // The next save includes the key, which may leave after it.
-                slot.listed = true;
-                shard.learned.push(at);
+                if !std::mem::replace(&mut slot.listed, true) {
+                    shard.learned.push(at);
+                }
                 false
             }
             Err(_) => false,
