@@ -90,7 +90,7 @@ pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
 };
-pub use policy::PolicyBody;
+pub use policy::{PolicyBody, PolicyQuery};
 pub use reports::{
     ErrorKind, Meaning, Next, QuotaUnit, Report, Reported, ReportedSignal, Told, ToldAnswer,
     ToldQuota, ToldScope,

@@ -315,6 +315,9 @@ pub(crate) struct ServeArgs {
     /// it again; with --store, all coordinators follow it
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Accept a FILE of --policy without any rule, which lifts all limits of rules
+    #[arg(long, requires = "policy")]
+    pub(crate) allow_empty_policy: bool,
     /// Send events to the webhooks in FILE (docs/reference/coordinator.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) webhooks: Option<PathBuf>,

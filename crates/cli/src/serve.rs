@@ -8,8 +8,8 @@ use politely::core::key::KeyKind;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
 use politely_server::{
-    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Grpc, Options,
-    PolicyRefused, Reload, Server, Settings, Token, Tokens,
+    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Grpc, Options, PolicyRead,
+    PolicyReads, PolicyRefused, Reload, Server, Settings, Token, Tokens,
 };
 
 use crate::args::{ServeArgs, ServedKey};
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     };
     let coordinator = coordinator.map_err(|why| Wrong(why.to_string()))?;
     if let Some(file) = &args.policy {
-        let loaded = coordinator.load_policy(file);
+        let loaded = coordinator.load_policy(file, args.allow_empty_policy);
         loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
     }
     let coordinator = match &args.webhooks {
@@ -90,7 +90,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             client_keys: args.client_keys as usize,
             ..Caps::default()
         });
-        let policy = args.policy.clone();
+        let read = |file| PolicyReads::new(file, args.allow_empty_policy);
+        let policy = args.policy.clone().map(read);
         let reloading = reloads(args.token_file.clone(), server.reload(), policy, ruled)?;
         tokio::spawn(reloading);
         let scheme = if secure { "https" } else { "http" };
@@ -143,26 +144,36 @@ async fn tell_trouble(limiter: Limiter) {
 fn reloads(
     file: Option<PathBuf>,
     reload: Reload,
-    policy: Option<PathBuf>,
+    mut policy: Option<PolicyReads>,
     coordinator: Coordinator,
 ) -> Result<impl Future<Output = ()>, Wrong> {
     let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
     Ok(async move {
-        let mut seen = policy.as_deref().and_then(stamp);
+        let mut seen = policy.as_ref().and_then(|policy| stamp(policy.file()));
+        let mut cause = None;
         loop {
             let is_hangup = match tokio::time::timeout(LOOK_EVERY, hangups.recv()).await {
                 Ok(Some(())) => true,
                 Ok(None) => return,
                 Err(_elapsed) => false,
             };
-            if let Some(policy) = &policy {
-                let now = stamp(policy);
-                if is_hangup || now != seen {
-                    seen = now;
-                    let cause = if is_hangup { "SIGHUP" } else { "change" };
-                    reload_policy(policy, &coordinator, cause).await;
+            if let Some(reads) = policy.take() {
+                let now = stamp(reads.file());
+                if is_hangup {
+                    cause = Some("SIGHUP");
+                } else if now != seen {
+                    cause = cause.or(Some("change"));
                 }
+                seen = now;
+                policy = match cause {
+                    None => Some(reads),
+                    Some(why) => {
+                        let (reads, is_settled) = reload_policy(reads, &coordinator, why).await;
+                        cause = cause.filter(|_| !is_settled);
+                        reads
+                    }
+                };
             }
             if is_hangup {
                 reload_tokens(file.as_deref(), &reload);
@@ -178,18 +189,32 @@ fn stamp(file: &Path) -> Option<(std::time::SystemTime, u64, u64)> {
     Some((known.modified().ok()?, known.len(), known.ino()))
 }
 
-async fn reload_policy(file: &Path, coordinator: &Coordinator, cause: &str) {
-    let (path, coordinator) = (file.to_owned(), coordinator.clone());
-    let loaded = tokio::task::spawn_blocking(move || coordinator.load_policy(&path)).await;
-    let told = match loaded {
-        Ok(Ok(rules)) => format!("{rules} rules of {} are in force", file.display()),
-        Ok(Err(why)) => {
-            let why = policy_words(file, &why);
+/// Reads the policy again, and logs what came of it. Returns `false` if it has to be read once more.
+async fn reload_policy(
+    mut reads: PolicyReads,
+    coordinator: &Coordinator,
+    cause: &str,
+) -> (Option<PolicyReads>, bool) {
+    let coordinator = coordinator.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let read = coordinator.reload_policy(&mut reads);
+        (reads, read)
+    });
+    let Ok((reads, read)) = reading.await else {
+        return (None, true);
+    };
+    let told = match read {
+        PolicyRead::Unsettled => return (Some(reads), false),
+        PolicyRead::Unchanged(rules) | PolicyRead::Applied(rules) => {
+            format!("{rules} rules of {} are in force", reads.file().display())
+        }
+        PolicyRead::Kept(why) => {
+            let why = policy_words(reads.file(), &why);
             format!("{why}; the policy from before stays in force")
         }
-        Err(_) => return,
     };
     log::say(&format!("politely: {cause}: {told}"));
+    (Some(reads), true)
 }
 
 fn reload_tokens(file: Option<&Path>, reload: &Reload) {
@@ -214,6 +239,12 @@ fn policy_words(file: &Path, why: &PolicyRefused) -> String {
     match why {
         PolicyRefused::Wrong(wrong) => {
             format!("{}:{}: {}", file.display(), wrong.line(), wrong.why())
+        }
+        PolicyRefused::Empty => {
+            format!(
+                "{}: {why}; if that is meant, add --allow-empty-policy",
+                file.display()
+            )
         }
         other => other.to_string(),
     }

@@ -99,6 +99,7 @@ mod recorder;
 mod retries;
 #[cfg(feature = "robots")]
 pub mod robots;
+mod saved_states;
 mod slot;
 mod snapshot;
 mod stats;
@@ -142,6 +143,7 @@ pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 #[cfg(feature = "policy")]
 pub use politely_policy as policy;
 pub use retries::Retries;
+pub use saved_states::{SavedStates, Unreadable};
 pub use slot::Slot;
 pub use snapshot::{Earlier, Recovery, Snapshot};
 pub use stats::{Commits, Stats};

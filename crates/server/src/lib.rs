@@ -61,7 +61,7 @@ mod usage;
 mod watch;
 mod webhook;
 
-pub use coordinator::{Coordinator, PolicyRefused, Settings, StartError};
+pub use coordinator::{Coordinator, PolicyRead, PolicyReads, PolicyRefused, Settings, StartError};
 pub use frontier::{FrontierOpenError, FrontierService};
 pub use politely_frontier::{Settings as FrontierSettings, Spacing};
 pub use serve::{Caps, Certificate, Grpc, Options, Reload, ServeError, Server, SetLogLevel};

@@ -292,6 +292,15 @@ fn a_policy_is_read_again_when_it_changes_and_a_wrong_one_leaves_the_old_in_forc
     .unwrap();
     let line = process.says("the policy from before stays in force");
     assert!(line.contains("rules.toml:3: limit `0/s`"), "{line}");
+    // A file that was truncated lifts no limit.
+    fs::write(&file, "").unwrap();
+    let line = process.says("the policy has no rule");
+    assert!(
+        line.contains("stays in force") && line.contains("--allow-empty-policy"),
+        "{line}"
+    );
+    process.hang_up();
+    process.says("SIGHUP: ");
     fs::remove_file(&file).unwrap();
     let line = process.says("cannot use the policy file");
     assert!(line.contains("stays in force"), "{line}");
@@ -302,4 +311,34 @@ fn a_policy_is_read_again_when_it_changes_and_a_wrong_one_leaves_the_old_in_forc
     process.says("change: 2 rules of");
     process.hang_up();
     process.says("SIGHUP: 2 rules of");
+}
+
+#[test]
+fn an_empty_policy_needs_its_flag() {
+    use std::path::Path;
+
+    use politely_testkit::process::Server;
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    fs::write(&file, "# no rule\n").unwrap();
+    let flag = format!("--policy={}", file.display());
+    let args = ["serve", "--bind=127.0.0.1:0", "--memory", &flag];
+    let said = run(politely().args(args));
+    assert_eq!(
+        (said.code, said.err.lines().count()),
+        (2, 1),
+        "{}",
+        said.err
+    );
+    assert!(said.err.contains("--allow-empty-policy"), "{}", said.err);
+
+    let program = Path::new(env!("CARGO_BIN_EXE_politely"));
+    let args = args.into_iter().chain(["--allow-empty-policy"]);
+    let mut process = Server::start("politely", dir.path(), program, args);
+    process.says("politely: http://");
+    fs::write(&file, RULES).unwrap();
+    process.says("change: 2 rules of");
+    fs::write(&file, "").unwrap();
+    process.says("change: 0 rules of");
 }

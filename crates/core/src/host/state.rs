@@ -471,4 +471,20 @@ impl Host {
             && self.locks().is_none_or(|locks| locks.is_forgettable(now))
             && (forgettable || self.law.metrics().ceiling.is_none() && self.pause(now).is_none())
     }
+
+    /// Returns whether the key may leave memory once its snapshot is saved.
+    ///
+    /// Budgets, learned limits and strikes return with the snapshot. A key stays while it has a
+    /// lease, a lock or an estimate that a late report may exceed, and while it is in a state that
+    /// operators look for: a hold, an open breaker, or an operator's number.
+    pub fn may_leave(&mut self, now: Timestamp) -> bool {
+        self.expire(now);
+        self.leases.in_flight() == 0
+            && self.hold.active(now).is_none()
+            && self
+                .rare
+                .as_ref()
+                .is_none_or(|rare| rare.is_forgettable() && rare.estimates.is_empty())
+            && self.locks().is_none_or(|locks| locks.is_forgettable(now))
+    }
 }

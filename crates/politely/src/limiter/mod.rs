@@ -38,6 +38,7 @@ use crate::error::{AcquireError, Keys, MissingLabel, Refusal};
 use crate::permit::Permit;
 #[cfg(feature = "policy")]
 use crate::policy::RuleBook;
+use crate::saved_states::SavedStates;
 use crate::sync::AtomicU64;
 #[cfg(feature = "policy")]
 use in_force::InForce;
@@ -74,6 +75,7 @@ pub struct Builder {
     queue_max: usize,
     pub(crate) clock: Option<Clock>,
     pub(crate) seed: Option<u64>,
+    saved_states: Option<Arc<dyn SavedStates>>,
     #[cfg(feature = "policy")]
     pub(crate) policy: Option<Arc<RuleBook>>,
 }
@@ -86,6 +88,7 @@ impl Default for Builder {
             queue_max: 1 << 16,
             clock: None,
             seed: None,
+            saved_states: None,
             #[cfg(feature = "policy")]
             policy: None,
         }
@@ -156,6 +159,17 @@ impl Builder {
         self
     }
 
+    /// Sets where the saved states of keys are, so that saved keys make room. Default: nowhere.
+    ///
+    /// A key then leaves memory although a budget is not whole or a limit was learned, once its
+    /// state was saved after its last change. It comes back with that state. It stays while it has
+    /// a permit out, a waiter, a hold, a lock or an operator's number.
+    #[must_use]
+    pub fn saved_states(mut self, states: Arc<dyn SavedStates>) -> Self {
+        self.saved_states = Some(states);
+        self
+    }
+
     /// Sets the maximum number of waiters per key. Default: 65,536, about 100 bytes each.
     #[must_use]
     pub const fn queue_max(mut self, waiters: usize) -> Self {
@@ -190,7 +204,14 @@ impl Builder {
             foldhash::fast::RandomState::default().hash_one(0_u8)
         });
         let keys_max = self.capacity.max(1);
-        let local = Local::new(self.config, clock.clone(), keys_max, self.queue_max, seed);
+        let local = Local::new(
+            self.config,
+            clock.clone(),
+            keys_max,
+            self.queue_max,
+            seed,
+            self.saved_states,
+        );
         let limiter = Limiter::new(Backend::Local(local), clock);
         #[cfg(feature = "policy")]
         let limiter = limiter.under(self.policy);

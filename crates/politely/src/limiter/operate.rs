@@ -227,13 +227,15 @@ impl Limiter {
     /// Calls `may_go` with every known key, and evicts the keys for which it returns true.
     ///
     /// A key stays if its eviction would lose something: a lease, a waiter, a hold, a debt, an
-    /// operator's number, or a learned limit that is not saved. `may_go` must not call this
+    /// operator's number, or a learned limit that is not saved. A debt that is saved is not lost,
+    /// see [`Builder::saved_states`](crate::Builder::saved_states). `may_go` must not call this
     /// limiter, because one shard is locked at a time.
     pub fn evict_idle(&self, mut may_go: impl FnMut(&Key) -> bool) {
         self.operations().evict_idle(&mut may_go);
     }
 
-    /// Calls `visit` with every known key, its [`Limiter::explain`], and the number of its waiters.
+    /// Calls `visit` with every key in memory, its [`Limiter::explain`], and the number of its
+    /// waiters.
     ///
     /// The keys come in no order. `visit` may call this limiter.
     pub fn each(&self, mut visit: impl FnMut(&Key, &Explanation, usize)) {
@@ -256,7 +258,7 @@ impl Limiter {
         self.operations().commits()
     }
 
-    /// Returns all known keys, in no order.
+    /// Returns all keys in memory, in no order.
     pub fn keys(&self) -> Vec<Key> {
         self.operations().keys()
     }

@@ -38,7 +38,7 @@ struct Mixed<'a> {
 impl Own {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
-            local: Local::new(Config::default(), clock, usize::MAX, QUEUE_MAX, 0),
+            local: Local::new(Config::default(), clock, usize::MAX, QUEUE_MAX, 0, None),
             names: RwLock::default(),
         }
     }

@@ -13,6 +13,7 @@ mod http_oddities;
 mod limiter_bound;
 mod limiter_keys;
 mod limiter_line;
+mod limiter_saved;
 mod limiter_threads;
 mod locks;
 mod permit;

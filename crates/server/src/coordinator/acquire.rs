@@ -55,8 +55,8 @@ impl Coordinator {
     /// Answers `items`. Waits up to `wait` for items that cannot be granted at once.
     ///
     /// `gone` are permits that the same call reported. The journal records them together with the
-    /// granted permits in one write. Without an engine and with no time to wait, the future is
-    /// complete at its first poll.
+    /// granted permits in one write. Without an engine, with no time to wait and with room for new
+    /// keys, the future is complete at its first poll.
     pub(crate) async fn acquire(
         &self,
         worker: &Arc<Worker>,
@@ -145,7 +145,7 @@ impl Coordinator {
                     let refusal = Refusal::asked(&wanted.keys[0], call.began);
                     waiting.push((wanted, refusal));
                 }
-                Ok(wanted) => match self.try_now(&wanted) {
+                Ok(wanted) => match self.try_with_room(worker, asked, &wanted).await {
                     Ok(permit) => call.grant(&wanted, permit),
                     Err(refusal) => {
                         let code = match refusal.reason {
@@ -174,6 +174,24 @@ impl Coordinator {
             call.stand_in_line(waiting, enough, wait).await;
         }
         call
+    }
+
+    /// Tries an item, and once more after saved keys made room for its keys.
+    async fn try_with_room(
+        &self,
+        worker: &Worker,
+        asked: &Item,
+        wanted: &Wanted<'_>,
+    ) -> Result<Permit, Refusal> {
+        let saves = self.saves_for_room();
+        let tried = self.try_now(wanted);
+        let is_full = |refusal: &Refusal| refusal.reason == RefusalReason::Full;
+        if !tried.as_ref().is_err_and(is_full) || !self.save_for_room(saves).await {
+            return tried;
+        }
+        // The keys that had no room do not follow their rules yet.
+        self.follow_rules(worker, asked);
+        self.try_now(wanted)
     }
 
     fn try_now(&self, wanted: &Wanted<'_>) -> Result<Permit, Refusal> {

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use politely::UnitCosts;
 use politely::core::Timestamp;
 use politely::core::key::Key;
+use politely::{Snapshot, UnitCosts};
 use politely_api::wire::Answer;
 
 use super::Coordinator;
@@ -25,6 +26,10 @@ use crate::watch::Worker;
 
 /// The interval at which learned states are handed to the store.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// The shortest time between two saves that make room for new keys. Without it, each unknown key
+/// would cost a write while no key can leave.
+const ROOM_EVERY: Duration = Duration::from_millis(50);
 
 /// The time for the last writes into an engine's cells.
 const WRITTEN: Duration = Duration::from_secs(2);
@@ -318,13 +323,50 @@ impl Coordinator {
 
     fn hand_over(&self) {
         if let Some(store) = &self.0.store {
-            let learned = self.0.limiter.take_learned();
-            store.learned(
-                learned
-                    .into_iter()
-                    .map(|(key, state)| (key.as_str().to_owned(), state)),
-            );
+            store.learned(self.learned());
         }
+    }
+
+    /// Returns the states that changed since the last call, for the store.
+    pub(super) fn learned(&self) -> Vec<(String, Snapshot)> {
+        let learned = self.0.limiter.take_learned().into_iter();
+        learned
+            .map(|(key, state)| (key.as_str().to_owned(), state))
+            .collect()
+    }
+
+    /// Saves all states, so that idle keys can make room. `seen` is the number of such saves before
+    /// the caller found no room. Returns `false` if there is no disk, or it refused.
+    pub(super) async fn save_for_room(&self, seen: u64) -> bool {
+        if self.journal().is_none() {
+            return false;
+        }
+        let one = Arc::clone(&self.0.room).lock_owned().await;
+        if self.saves_for_room() > seen {
+            return true;
+        }
+        let coordinator = self.clone();
+        let saved = tokio::task::spawn_blocking(move || {
+            let store = coordinator.journal()?;
+            Some(store.keep_all_now(coordinator.learned()))
+        });
+        let is_saved = match saved.await {
+            Ok(Some(saved)) => saved.await.is_ok(),
+            _ => false,
+        };
+        // The registry looks for room again, because more keys may leave.
+        self.hand_over();
+        self.0.saves_for_room.fetch_add(1, Ordering::Release);
+        tokio::spawn(async move {
+            tokio::time::sleep(ROOM_EVERY).await;
+            drop(one);
+        });
+        is_saved
+    }
+
+    /// Returns the number of saves that made room.
+    pub(super) fn saves_for_room(&self) -> u64 {
+        self.0.saves_for_room.load(Ordering::Acquire)
     }
 
     /// Keeps the whole state and closes the store. No other call may follow. Returns whether

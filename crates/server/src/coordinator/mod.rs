@@ -13,6 +13,7 @@ mod names;
 mod operate;
 mod permits;
 mod policy_cell;
+mod policy_reads;
 mod recover;
 mod report;
 mod rules;
@@ -62,6 +63,7 @@ use health::Health;
 use key_owners::KeyOwners;
 use metadata::KeyMetadata;
 use permits::Permits;
+pub use policy_reads::{PolicyRead, PolicyReads};
 pub use rules::PolicyRefused;
 use rules::Rules;
 use sessions::{SessionCells, Sessions};
@@ -140,6 +142,10 @@ pub(crate) struct Inner {
     permits: Permits,
     signer: Signer,
     store: Option<Store>,
+    /// Locked while states are saved to make room for new keys.
+    room: Arc<tokio::sync::Mutex<()>>,
+    /// The number of such saves.
+    saves_for_room: AtomicU64,
     health: Health,
     /// The cell of the shared configuration, if the keys are shared.
     config_cell: OnceLock<ConfigCell>,
@@ -248,6 +254,8 @@ impl Coordinator {
             permits: Permits::new(boot),
             signer: Signer::new(store.as_ref().map(Store::folder)),
             store,
+            room: Arc::default(),
+            saves_for_room: AtomicU64::new(0),
             health: Health::default(),
             config_cell: OnceLock::new(),
             policy_cell: OnceLock::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
-use politely::{Earlier, Recovery};
+use politely::{Earlier, Recovery, SetError};
 use politely_api::wire;
 
 use super::names::Number;
@@ -23,7 +23,8 @@ impl Coordinator {
     /// # Errors
     /// A setting is invalid, or the store cannot be read.
     pub fn resume(settings: Settings, store: Store, mut kept: Kept) -> Result<Self, StartError> {
-        let limiter = super::limiter(&settings).build()?;
+        let limiter = super::limiter(&settings).saved_states(store.saved_states());
+        let limiter = limiter.build()?;
         let coordinator = Self::with(settings, kept.boot, limiter, Some(store));
         if let Some(json) = &kept.config {
             coordinator.apply_kept(json)?;
@@ -79,19 +80,6 @@ impl Coordinator {
             return Ok(());
         };
         let limiter = &self.0.limiter;
-        let newest = |name: &str| {
-            let micros = kept.newest.get(name).copied();
-            micros.map_or(Timestamp::ZERO, Timestamp::from_micros)
-        };
-        let resumed = |key: &Key, state: Option<&[u8]>| {
-            let spent = kept.spent.get(key.as_str());
-            let known = Recovery {
-                state,
-                spent: spent.map(Vec::as_slice),
-                newest: newest(key.as_str()),
-            };
-            limiter.resume(key, &known).ok()
-        };
         let mut lost = 0_u64;
         let read = store.for_each_key(|name, state| {
             // The rows of sessions come before those of keys.
@@ -104,25 +92,43 @@ impl Coordinator {
             if name.starts_with(metadata::ROW) {
                 return self.resume_metadata(name, state);
             }
-            let resumed = Key::parse(name).ok().and_then(|key| {
-                let resumed = resumed(&key, Some(state));
+            if kept.newest.contains_key(name) || kept.spent.contains_key(name) {
+                return;
+            }
+            let key = Key::parse(name).ok();
+            let resumed = key.map(|key| {
+                let resumed = limiter.resume(&key, &recovery(kept, name, Some(state)));
                 self.resume_claims(&key);
                 resumed
             });
-            lost += u64::from(resumed.is_none());
+            // A key without room is read again when it is asked for.
+            let is_there = matches!(resumed, Some(Ok(()) | Err(SetError::Full(_))));
+            lost += u64::from(!is_there);
         });
         read.map_err(StartError::Store)?;
-        for name in kept.newest.keys() {
-            if let Ok(key) = Key::parse(name)
-                && limiter.explain(&key).is_none()
-            {
-                lost += u64::from(resumed(&key, None).is_none());
-            }
+        let only_spent = |name: &&String| !kept.newest.contains_key(*name);
+        let names = kept.newest.keys();
+        for name in names.chain(kept.spent.keys().filter(only_spent)) {
+            let Ok(key) = Key::parse(name) else { continue };
+            let state = store.state_of(name).map_err(StartError::Store)?;
+            let recovery = recovery(kept, name, state.as_deref());
+            let resumed = self.with_room(|| limiter.resume(&key, &recovery));
+            self.resume_claims(&key);
+            lost += u64::from(resumed.is_err());
         }
         if lost > 0 {
             tracing::warn!(keys = lost, "states that could not be read begin anew");
         }
         Ok(())
+    }
+
+    /// Calls `restore`, and once more if saved keys had to make room.
+    fn with_room<T>(&self, restore: impl Fn() -> Result<T, SetError>) -> Result<T, SetError> {
+        let saves = |store: &Store| store.save_all(self.learned());
+        match restore() {
+            Err(SetError::Full(_)) if self.0.store.as_ref().is_some_and(saves) => restore(),
+            done => done,
+        }
     }
 
     fn readmit(&self, kept: Kept) {
@@ -146,7 +152,8 @@ impl Coordinator {
                 lease,
                 estimate: &granted.units,
             };
-            let Ok(permit) = self.0.limiter.readmit(&earlier) else {
+            let readmitted = self.with_room(|| self.0.limiter.readmit(&earlier));
+            let Ok(permit) = readmitted else {
                 continue;
             };
             let worker = self.0.watch.workers.named(&granted.client, now);
@@ -174,5 +181,14 @@ impl Coordinator {
             };
             self.0.permits.put(number, out);
         }
+    }
+}
+
+/// Returns what is known of the key `name`, whose state on disk is `state`.
+fn recovery<'a>(kept: &'a Kept, name: &str, state: Option<&'a [u8]>) -> Recovery<'a> {
+    Recovery {
+        state,
+        spent: kept.spent.get(name).map(Vec::as_slice),
+        newest: Timestamp::from_micros(kept.newest.get(name).copied().unwrap_or(0)),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::Method;
 use parking_lot::{Mutex, RwLock};
 use politely::core::key::Key;
-use politely::policy::{CLIENT, POLICY_MAX, PolicyError, RuleBook, is_label_value, may_bring};
+use politely::policy::{CLIENT, PolicyError, RuleBook, is_label_value, may_bring};
 use politely::{Plan, RequestView};
 use politely_api::wire::{self, EventKind, Item};
 use smallvec::SmallVec;
@@ -17,6 +17,7 @@ use url::Url;
 
 use super::Coordinator;
 use super::names::KEYS_MAX;
+use super::policy_reads;
 use super::report::error;
 
 /// The text of the policy in force, and its file. The limiter has its rules.
@@ -34,6 +35,9 @@ pub enum PolicyRefused {
     /// The text is no policy.
     #[error(transparent)]
     Wrong(#[from] PolicyError),
+    /// The policy has no rule.
+    #[error("the policy has no rule, so it would lift all limits of rules")]
+    Empty,
     /// The file cannot be read or written.
     #[error("cannot use the policy file {}: {why}", file.display())]
     File {
@@ -69,40 +73,42 @@ impl Coordinator {
     /// Puts the policy of `file` into force. Returns the number of its rules.
     ///
     /// # Errors
-    /// The file cannot be read, or it is no policy. The policy before stays in force.
-    pub fn load_policy(&self, file: &Path) -> Result<usize, PolicyRefused> {
-        let failed = |why| PolicyRefused::File {
-            file: file.to_owned(),
-            why,
-        };
-        let length = std::fs::metadata(file).map_err(failed)?.len();
-        if length > POLICY_MAX as u64 {
-            let why = format!("{length} bytes, at most {POLICY_MAX}");
-            return Err(failed(std::io::Error::other(why)));
-        }
-        let text = std::fs::read_to_string(file).map_err(failed)?;
-        let book: RuleBook = text.parse()?;
+    /// The file cannot be read, it is no policy, or it has no rule and not `may_be_empty`. The
+    /// policy before stays in force.
+    pub fn load_policy(&self, file: &Path, may_be_empty: bool) -> Result<usize, PolicyRefused> {
+        let text = policy_reads::read(file)?;
+        let book = policy_reads::parse(&text, may_be_empty)?;
+        Ok(self.use_file(file, book, text))
+    }
+
+    /// Puts the policy of `file` into force. Returns the number of its rules.
+    pub(super) fn use_file(&self, file: &Path, book: RuleBook, text: String) -> usize {
         *self.0.rules.file.lock() = Some(file.to_owned());
         let is_new = *self.0.rules.text.read() != text;
         let count = self.put_in_force(book, text);
         if is_new {
             self.0.rules.is_unpublished.store(true, Ordering::Release);
         }
-        Ok(count)
+        count
     }
 
     /// Writes `text` into the engine and to the policy file, and puts it into force. Returns the
     /// number of its rules.
     ///
     /// # Errors
-    /// The text is no policy, or it cannot be written. The policy before stays in force.
-    pub(crate) async fn replace_policy(&self, text: String) -> Result<usize, PolicyRefused> {
+    /// The text is no policy, it has no rule and not `may_be_empty`, or it cannot be written. The
+    /// policy before stays in force.
+    pub(crate) async fn replace_policy(
+        &self,
+        text: String,
+        may_be_empty: bool,
+    ) -> Result<usize, PolicyRefused> {
         let has_place = self.0.policy_cell.get().is_some() || self.0.rules.file.lock().is_some();
         if !has_place {
             return Err(PolicyRefused::NoFile);
         }
         let (text, book) = apart(move || {
-            let book = text.parse::<RuleBook>()?;
+            let book = policy_reads::parse(&text, may_be_empty)?;
             Ok((text, book))
         })
         .await?;

@@ -18,6 +18,7 @@ mod budgets;
 mod crawl_delay;
 mod durable;
 mod given_up;
+mod room;
 mod rules;
 mod scopes;
 mod sessions;

@@ -184,6 +184,13 @@ impl Coordinator {
         })
     }
 
+    /// Lets the keys of `asked` follow their rules.
+    pub(super) fn follow_rules(&self, worker: &Worker, asked: &Item) {
+        if let Ok((mut keys, url)) = self.named_keys(asked) {
+            let _ = self.plan(asked, worker.client(), url.as_ref(), &mut keys);
+        }
+    }
+
     /// Returns whether the permit belongs to `key`, or `true` if the permit is not known.
     fn is_of(&self, number: Number, key: &Key) -> bool {
         match self.0.permits.shard(number).get(number) {

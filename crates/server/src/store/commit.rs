@@ -158,6 +158,16 @@ impl Committer {
         }
     }
 
+    /// Returns all learned states that wait, for [`Committer::now`].
+    pub(super) fn take_learned(&self) -> BTreeMap<String, Versioned> {
+        let queue = &mut *self.shared.queue.lock();
+        let mut states = mem::take(&mut queue.turn);
+        for (key, state) in mem::take(&mut queue.learned) {
+            put(&mut states, key, state);
+        }
+        states
+    }
+
     /// Queues `add`. The receiver resolves once it was committed. Dropping the receiver cancels
     /// nothing.
     pub(super) fn now(&self, add: Batch) -> oneshot::Receiver<Kept> {

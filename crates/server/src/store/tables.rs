@@ -36,7 +36,7 @@ const FORMAT: u64 = 1_002;
 const FORMATS_OF_FETCH: std::ops::Range<u64> = 1..1_000;
 
 /// The size of redb's cache, in bytes. redb's default is a gigabyte. The cache only has to hold the
-/// upper pages of the tree, because all states are in memory already.
+/// upper pages of the tree, because the states of keys in use are in memory already.
 const CACHE_BYTES: usize = 32 << 20;
 
 type Result<T, E = redb::Error> = std::result::Result<T, E>;
@@ -208,6 +208,23 @@ impl Tables {
                 set_states_aside(database, damaged.iter())?;
             }
             Ok(damaged)
+        };
+        let read = quiet::catch(read).map_err(|panic| format!("it is damaged: {panic}"));
+        read?.map_err(|why| line(&why))
+    }
+
+    /// Returns the state of the key `name`. A damaged state counts as absent.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let read = || -> Result<Option<Vec<u8>>> {
+            // `for_each_key` may hold the lock in this thread.
+            let database = self.database.read_recursive();
+            let database = database.as_ref().ok_or(redb::Error::PreviousIo)?;
+            let sealed = database.begin_read()?.open_table(KEYS)?.get(name)?;
+            let opened = sealed.and_then(|sealed| {
+                let (_, state) = seal::open(name, sealed.value()).ok()?;
+                Some(state.to_vec())
+            });
+            Ok(opened)
         };
         let read = quiet::catch(read).map_err(|panic| format!("it is damaged: {panic}"));
         read?.map_err(|why| line(&why))

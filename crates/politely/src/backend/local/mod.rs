@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `mod.rs` | May a request leave now, and does it wait? |
 //! | `operations.rs` | How are all other operations of a limiter carried out? |
-//! | `registry.rs` | Where is the state of a key? Which key is evicted? |
+//! | `registry.rs` | Where is the state of a key? |
+//! | `registry/room.rs` | Which key leaves memory to make room, and how does it come back? |
 //! | `slab.rs`, `index.rs`, `generation.rs` | How does the registry find a state fast? |
 //! | `waiters.rs`, `queue.rs` | Which waiter of a key is next? How does it wait? |
 //! | `part.rs` | What does a permit hold of one key? |
@@ -37,6 +38,7 @@ use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::locks::LockChanges;
 use crate::permit::{Departure, Permit};
+use crate::saved_states::SavedStates;
 use crate::sync::AtomicBool;
 
 /// The backend whose keys are in this process.
@@ -56,9 +58,11 @@ impl Local {
         keys_max: usize,
         queue_max: usize,
         seed: u64,
+        saved_states: Option<Arc<dyn SavedStates>>,
     ) -> Self {
+        let config = Arc::new(config);
         Self {
-            registry: Registry::new(&Arc::new(config), &clock, keys_max, seed),
+            registry: Registry::new(&config, &clock, keys_max, seed, saved_states),
             clock,
             queue_max,
             closed: AtomicBool::new(false),

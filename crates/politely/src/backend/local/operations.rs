@@ -130,8 +130,8 @@ impl Operations for Local {
     }
 
     fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
-        let found = self.registry.find(key);
-        let numbers = found.map(|mut found| found.entry().host.operator_numbers());
+        let numbers = |host: &mut Host, _: &Config| host.operator_numbers();
+        let numbers = self.registry.read(key, self.now(), numbers);
         Ok(numbers.unwrap_or_default())
     }
 
@@ -157,18 +157,14 @@ impl Operations for Local {
     }
 
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
-        let found = self.registry.find(key);
-        Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
+        let limits = |host: &mut Host, _: &Config| host.own_limits().cloned();
+        Ok(self.registry.read(key, self.now(), limits).flatten())
     }
 
     fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit> {
-        match self.registry.find(key) {
-            Some(mut found) => {
-                let entry = found.entry();
-                entry.host.never_fits(ask, entry.config)
-            }
-            None => never_fits(&self.registry.config().declared, ask),
-        }
+        let of_key = |host: &mut Host, config: &Config| host.never_fits(ask, config);
+        let known = self.registry.read(key, self.now(), of_key);
+        known.unwrap_or_else(|| never_fits(&self.registry.config().declared, ask))
     }
 
     fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
@@ -194,7 +190,7 @@ impl Operations for Local {
 
     fn locks(&self, key: &Key) -> Option<LockView> {
         let now = self.now();
-        let mut found = self.registry.find(key)?;
+        let mut found = self.registry.find(key, self.now())?;
         let locks = found.entry().host.locks()?.clone();
         Some(LockView { locks, now })
     }
@@ -241,9 +237,8 @@ impl Operations for Local {
 
     fn explain(&self, key: &Key) -> Option<Explanation> {
         let now = self.now();
-        let mut found = self.registry.find(key)?;
-        let entry = found.entry();
-        Some(entry.host.look(now, entry.config))
+        let explain = |host: &mut Host, config: &Config| host.look(now, config);
+        self.registry.read(key, now, explain)
     }
 
     fn rate(&self, key: &Key) -> Option<f64> {
@@ -251,7 +246,7 @@ impl Operations for Local {
     }
 
     fn knows(&self, key: &Key) -> bool {
-        self.registry.find(key).is_some()
+        self.registry.read(key, self.now(), |_, _| ()).is_some()
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -282,7 +277,7 @@ impl Operations for Local {
     }
 
     fn position(&self, key: &Key, arrival: Arrival) -> usize {
-        let found = self.registry.find(key);
+        let found = self.registry.find(key, self.now());
         found
             .and_then(|mut found| Some(found.entry().waiters.as_deref()?.before(arrival)))
             .unwrap_or(0)
@@ -293,7 +288,7 @@ impl Operations for Local {
     }
 
     fn snapshot(&self, key: &Key) -> Option<Snapshot> {
-        let mut found = self.registry.find(key)?;
+        let mut found = self.registry.find(key, self.now())?;
         found.shard.snapshots += 1;
         let version = found.shard.snapshots;
         let entry = found.entry();
@@ -316,7 +311,7 @@ impl Operations for Local {
     }
 
     fn spent(&self, key: &Key) -> Option<Snapshot> {
-        let mut found = self.registry.find(key)?;
+        let mut found = self.registry.find(key, self.now())?;
         let entry = found.entry();
         let state = entry.host.spent(entry.config)?;
         found.shard.snapshots += 1;
@@ -396,16 +391,14 @@ impl Local {
         change_host: impl FnOnce(&mut Host),
     ) -> Result<(), SetError> {
         let now = self.now();
-        let mut host = match self.registry.find(key) {
+        let mut host = match self.registry.find_in_memory(key) {
             Some(mut found) => Host::restore(state, now, found.entry().config)?,
             None => Host::restore(state, now, &self.registry.config())?,
         };
         host.forget_leases();
         change_host(&mut host);
         // The key is created after decoding: a state that cannot be decoded evicts no other key.
-        let mut found = self.registry.find_or_make(key, now)?;
-        found.shard.replace(found.slot, host);
-        Ok(())
+        Ok(self.registry.put(key, now, host)?)
     }
 
     fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
@@ -416,7 +409,7 @@ impl Local {
 
     fn with_known(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
         let now = self.now();
-        if let Some(mut found) = self.registry.find(key) {
+        if let Some(mut found) = self.registry.find(key, self.now()) {
             change(found.entry(), now, f);
         }
     }

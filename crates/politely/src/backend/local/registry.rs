@@ -3,18 +3,14 @@
 //! A shard is a mutex around a slab of states and an index from the hash of a key to its slot. A
 //! key that was used before stores its shard, slot and generation ([`Key::place`]), and so does a
 //! permit. Neither has to hash or compare a text. The slab grows chunk by chunk, since a million
-//! idle keys should cost only what they hold.
-//!
-//! **Bounded.** At capacity, a new key takes the place of a key that would lose nothing. Such a key
-//! has no lease, waiter, hold, open breaker, consecutive refusals, debt or operator's number. It
-//! has no learned ceiling that is neither saved nor a day old. If there is no such key, the new key
-//! is refused. No hold is forgotten to make room.
+//! idle keys should cost only what they hold. `registry/room.rs` bounds their number.
+
+mod room;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
@@ -27,6 +23,7 @@ use super::index::Index;
 use super::slab::Slab;
 use super::waiters::Waiters;
 use crate::clock::Clock;
+use crate::saved_states::SavedStates;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
@@ -34,13 +31,6 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 /// The number of shards. It is high enough that two threads seldom meet. With one thread it was
 /// measured no slower (research: 64 against 1,024).
 const SHARDS: usize = 64;
-/// A learned ceiling that was not saved is kept at least this long.
-const LEARNED_KEPT: Duration = Duration::from_hours(24);
-/// The number of keys that a full registry checks for eviction before it checks the whole shard.
-const EVICTION_LOOKS: u32 = 32;
-/// The pause after a check of all keys in vain. Without it, each unknown key would cost a full
-/// walk.
-const FULL_FOR: Duration = Duration::from_millis(50);
 
 pub(crate) struct Registry {
     shards: Box<[Arc<SharedShard>]>,
@@ -50,6 +40,8 @@ pub(crate) struct Registry {
     /// The time, in microseconds, until which no key is checked for eviction. It is set when no key
     /// could go.
     full_until: AtomicU64,
+    /// The states of keys that left memory.
+    saved_states: Option<Arc<dyn SavedStates>>,
 }
 
 /// A shard behind its lock. Permits share the ownership of their shard. So two threads with permits
@@ -98,13 +90,21 @@ pub(crate) struct Slot {
     listed: bool,
 }
 
+const _: () = assert!(size_of::<Slot>() == 256, "a slot has four cache lines");
+
 /// The registry is full of keys that cannot be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no room for another key")]
 pub struct Full;
 
 impl Registry {
-    pub(crate) fn new(config: &Arc<Config>, clock: &Clock, capacity: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        clock: &Clock,
+        capacity: usize,
+        seed: u64,
+        saved_states: Option<Arc<dyn SavedStates>>,
+    ) -> Self {
         let shard = |_| {
             let state = Shard {
                 index: Index::default(),
@@ -128,12 +128,13 @@ impl Registry {
             keys: AtomicUsize::new(0),
             capacity,
             full_until: AtomicU64::new(0),
+            saved_states,
         }
     }
 
-    /// Returns the slot of `key` if the key is known.
+    /// Returns the slot of `key` if the key is in memory.
     #[inline]
-    pub(crate) fn find(&self, key: &Key) -> Option<Found<'_>> {
+    pub(crate) fn find_in_memory(&self, key: &Key) -> Option<Found<'_>> {
         if let Some(found) = self.remembered(key.place()) {
             return Some(found);
         }
@@ -143,18 +144,78 @@ impl Registry {
         Some(self.found(key, shard, locked, slot))
     }
 
+    /// Returns the slot of `key` if the key is known. A saved key comes back into memory if there
+    /// is room.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key, now: Timestamp) -> Option<Found<'_>> {
+        if self.saved_states.is_none() {
+            return self.find_in_memory(key);
+        }
+        self.find_or(key, now, |_| None).ok().flatten()
+    }
+
+    /// Returns what `read` returns of the state of `key`, if the key is known. A saved key stays out
+    /// of memory.
+    pub(crate) fn read<T>(
+        &self,
+        key: &Key,
+        now: Timestamp,
+        read: impl FnOnce(&mut Host, &Config) -> T,
+    ) -> Option<T> {
+        if let Some(mut found) = self.find_in_memory(key) {
+            let entry = found.entry();
+            return Some(read(entry.host, entry.config));
+        }
+        self.saved_states.as_ref()?;
+        let (shard, _) = self.shard(key);
+        let locked = self.shards[shard].lock();
+        let mut host = self.load(key, now, &locked.config).ok()??;
+        Some(read(&mut host, &locked.config))
+    }
+
     /// Returns the slot of `key`, which is created if the key is new.
     pub(crate) fn find_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
+        let new = |config: &Config| Some(Host::new(config, now));
+        self.find_or(key, now, new)?.ok_or(Full)
+    }
+
+    /// Returns the slot of `key`. A key that is not in memory gets its saved state, or else the
+    /// state that `make` returns.
+    fn find_or(
+        &self,
+        key: &Key,
+        now: Timestamp,
+        make: impl FnOnce(&Config) -> Option<Host>,
+    ) -> Result<Option<Found<'_>>, Full> {
         if let Some(found) = self.remembered(key.place()) {
-            return Ok(found);
+            return Ok(Some(found));
         }
         let (shard, hash) = self.shard(key);
         let mut locked = self.shards[shard].lock();
         let slot = match locked.find(key, hash) {
             Some(slot) => slot,
-            None => self.newcomer(&mut locked, key, hash, now)?,
+            None => {
+                let saved = self.load(key, now, &locked.config)?;
+                let Some(host) = saved.or_else(|| make(&locked.config)) else {
+                    return Ok(None);
+                };
+                self.newcomer(&mut locked, key, hash, now, host)?
+            }
         };
-        Ok(self.found(key, shard, locked, slot))
+        Ok(Some(self.found(key, shard, locked, slot)))
+    }
+
+    /// Replaces the state of `key`, or creates the key with this state.
+    pub(crate) fn put(&self, key: &Key, now: Timestamp, host: Host) -> Result<(), Full> {
+        let (shard, hash) = self.shard(key);
+        let mut locked = self.shards[shard].lock();
+        match locked.find(key, hash) {
+            Some(slot) => locked.replace(slot, host),
+            None => {
+                self.newcomer(&mut locked, key, hash, now, host)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the slot at the place that a key stores, if the same state is still there.
@@ -229,11 +290,11 @@ impl Registry {
         key: &Key,
         hash: u64,
         now: Timestamp,
+        host: Host,
     ) -> Result<u32, Full> {
         if !self.count_one_more() && !self.make_room(shard, now) {
             return Err(Full);
         }
-        let host = Host::new(&shard.config, now);
         let slot = Slot {
             key: key.clone(),
             host,
@@ -244,54 +305,6 @@ impl Registry {
             listed: false,
         };
         Ok(shard.insert(slot, hash, &self.hasher))
-    }
-
-    /// Allows the next search for a key to evict: a key was saved, so it may go now.
-    pub(crate) fn look_again(&self) {
-        self.full_until.store(0, Ordering::Relaxed);
-    }
-
-    /// Evicts the keys for which `may_go` returns true, if that loses nothing.
-    pub(crate) fn evict_idle(&self, now: Timestamp, may_go: &mut dyn FnMut(&Key) -> bool) {
-        for shared in &self.shards {
-            let mut shard = shared.lock();
-            for slot in 0..shard.slots.len() {
-                let known = shard.slots.get(slot).map(|slot| &slot.key);
-                if known.is_some_and(&mut *may_go) && shard.evict(slot, now, &self.hasher) {
-                    self.keys.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-        }
-        self.look_again();
-    }
-
-    /// Checks and counts in one atomic step. Otherwise two new keys could take the last place.
-    fn count_one_more(&self) -> bool {
-        let one_more = |keys| (keys < self.capacity).then_some(keys + 1);
-        self.keys
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
-            .is_ok()
-    }
-
-    /// Evicts a key. Its place in the count goes to the new key.
-    fn make_room(&self, shard: &mut Shard, now: Timestamp) -> bool {
-        if self.full_until.load(Ordering::Relaxed) > now.as_micros() {
-            return false;
-        }
-        let here = shard.evict_one(now, &self.hasher);
-        // Other shards are tried only if they are not locked: two new keys must not wait for each
-        // other.
-        let made = here
-            || self
-                .shards
-                .iter()
-                .filter_map(|other| other.state.try_lock())
-                .any(|mut other| other.evict_one(now, &self.hasher));
-        if !made {
-            let until = now + FULL_FOR;
-            self.full_until.store(until.as_micros(), Ordering::Relaxed);
-        }
-        made
     }
 }
 
@@ -453,57 +466,6 @@ impl Shard {
         let hash_of = |slot| hash_of(&self.slots, slot, hasher);
         self.index.insert(hash, index, hash_of);
         index
-    }
-
-    /// Removes evicted keys from the list of learned slots once it is long, so that it cannot grow
-    /// forever.
-    fn tidy(&mut self) {
-        if self.learned.len() > 2 * self.slots.len() as usize {
-            self.learned.sort_unstable();
-            self.learned.dedup();
-            let slots = &self.slots;
-            let listed = |slot: &u32| slots.get(*slot).is_some_and(|slot| slot.listed);
-            self.learned.retain(listed);
-        }
-    }
-
-    fn evict_one(&mut self, now: Timestamp, hasher: &impl BuildHasher) -> bool {
-        let mut looks = EVICTION_LOOKS.min(self.slots.len());
-        let mut tried = 0;
-        while tried < self.slots.len() {
-            if tried == looks {
-                looks = self.slots.len();
-            }
-            self.hand = (self.hand + 1) % self.slots.len();
-            tried += 1;
-            if self.evict(self.hand, now, hasher) {
-                return true;
-            }
-        }
-        false
-    }
-}
-
-impl Shard {
-    /// Evicts the key in `slot` if that loses nothing. Returns whether it did.
-    fn evict(&mut self, at: u32, now: Timestamp, hasher: &impl BuildHasher) -> bool {
-        let Some(slot) = self.slots.get_mut(at) else {
-            return false;
-        };
-        let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
-        if slot.waiters.is_some()
-            || slot.own
-            || !slot.host.evictable(now, forgettable, &self.config)
-        {
-            return false;
-        }
-        let hash = hash_key(&slot.key, hasher);
-        let hash_of = |slot| hash_of(&self.slots, slot, hasher);
-        self.index.remove(hash, at, hash_of);
-        self.slots.remove(at);
-        self.stats.evicted += 1;
-        self.tidy();
-        true
     }
 }
 

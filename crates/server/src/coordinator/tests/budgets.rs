@@ -1,5 +1,6 @@
 //! Tests of declared limits and of costs that are settled.
 
+use super::super::PolicyRefused;
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +108,7 @@ async fn bytes_of_an_account_are_throttled_over_workers_and_hosts() {
     let rules = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"a\"\n\
                  limits = [\"50MB/10s\", \"4 concurrent\"]\n";
     std::fs::write(&file, rules).unwrap();
-    coordinator.load_policy(&file).unwrap();
+    coordinator.load_policy(&file, false).unwrap();
     let ends = coordinator.now() + Duration::from_mins(1);
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..8 {
@@ -160,7 +161,7 @@ async fn a_rule_gives_an_account_its_limits() {
     let file = dir.path().join("rules.toml");
     let text = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"team\"\nlimits = [\"2/min\"]\n";
     std::fs::write(&file, text).unwrap();
-    assert_eq!(coordinator.load_policy(&file).unwrap(), 1);
+    assert_eq!(coordinator.load_policy(&file, false).unwrap(), 1);
     assert_eq!(coordinator.policy_text(), text);
     let worker = coordinator.worker("a");
     let asked = |host: &str| Item {
@@ -183,20 +184,32 @@ async fn a_rule_gives_an_account_its_limits() {
     // A wrong policy leaves the old one in force, and a new one is written to the file.
     assert!(
         coordinator
-            .replace_policy("[[rule]]".to_owned())
+            .replace_policy("[[rule]]".to_owned(), false)
             .await
             .is_err()
     );
     assert_eq!(coordinator.policy_text(), text);
     let new = text.replace("2/min", "3/min");
-    assert_eq!(coordinator.replace_policy(new.clone()).await.unwrap(), 1);
+    assert_eq!(
+        coordinator
+            .replace_policy(new.clone(), false)
+            .await
+            .unwrap(),
+        1
+    );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), new);
     coordinator
         .one(&worker, asked("c.example"), AT_ONCE)
         .await
         .granted();
     // Without the rule, the account is not asked.
-    coordinator.replace_policy(String::new()).await.unwrap();
+    let empty = coordinator.replace_policy(String::new(), false).await;
+    assert!(matches!(empty, Err(PolicyRefused::Empty)), "{empty:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), new);
+    coordinator
+        .replace_policy(String::new(), true)
+        .await
+        .unwrap();
     coordinator
         .one(&worker, asked("d.example"), AT_ONCE)
         .await

@@ -23,7 +23,7 @@ fn resumed(dir: &std::path::Path) -> Coordinator {
 }
 
 /// Returns a copy of the folder, as a kill -9 would leave it: nothing is written later.
-fn copied(dir: &std::path::Path) -> tempfile::TempDir {
+pub(super) fn copied(dir: &std::path::Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(dir).unwrap() {
         let file = file.unwrap();

@@ -8,7 +8,7 @@ fn ruled(config: Config, rules: &str) -> (Coordinator, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules.toml");
     std::fs::write(&file, rules).unwrap();
-    coordinator.load_policy(&file).unwrap();
+    coordinator.load_policy(&file, false).unwrap();
     (coordinator, dir)
 }
 
@@ -243,11 +243,14 @@ async fn the_account_keeps_its_limits_and_waiting_items_outlive_their_policy() {
     assert_eq!(reason, "budget");
     let file = dir.path().join("rules.toml");
     std::fs::write(&file, "[[rule]\n").unwrap();
-    assert!(coordinator.load_policy(&file).is_err());
+    assert!(coordinator.load_policy(&file, false).is_err());
     let (_, reason, _) = coordinator.one(&worker, asked("2"), AT_ONCE).await.wait();
     assert_eq!(reason, "budget", "a file that is no policy changes nothing");
     std::fs::write(&file, "").unwrap();
-    coordinator.load_policy(&file).unwrap();
+    assert!(coordinator.load_policy(&file, false).is_err());
+    let (_, reason, _) = coordinator.one(&worker, asked("2"), AT_ONCE).await.wait();
+    assert_eq!(reason, "budget", "an empty file changes nothing");
+    coordinator.load_policy(&file, true).unwrap();
     coordinator
         .one(&worker, asked("2"), AT_ONCE)
         .await

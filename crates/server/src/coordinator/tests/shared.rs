@@ -399,23 +399,27 @@ async fn all_coordinators_follow_the_last_policy() {
     let rules = |limit| format!("[[rule]]\nmatch = [\"h.example\"]\nlimits = [\"{limit}\"]\n");
     std::fs::write(&file, rules("5/h")).unwrap();
     let (a, b) = (town.coordinator().await, town.coordinator().await);
-    a.load_policy(&file).unwrap();
+    a.load_policy(&file, false).unwrap();
     for coordinator in [&a, &b] {
         coordinator.refresh_policy().await.unwrap();
         assert_eq!(coordinator.policy_text(), rules("5/h"));
     }
     // A PUT needs no file where there is an engine, and reaches the files of the others.
-    assert!(b.replace_policy("[[rule]]".to_owned()).await.is_err());
-    assert_eq!(b.replace_policy(rules("7/h")).await.unwrap(), 1);
+    assert!(
+        b.replace_policy("[[rule]]".to_owned(), false)
+            .await
+            .is_err()
+    );
+    assert_eq!(b.replace_policy(rules("7/h"), false).await.unwrap(), 1);
     a.refresh_policy().await.unwrap();
     assert_eq!(a.policy_text(), rules("7/h"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), rules("7/h"));
     // A restart with the file changes nothing, and a change of the file reaches the others.
     let again = town.coordinator().await;
-    again.load_policy(&file).unwrap();
+    again.load_policy(&file, false).unwrap();
     again.refresh_policy().await.unwrap();
     std::fs::write(&file, rules("9/h")).unwrap();
-    again.load_policy(&file).unwrap();
+    again.load_policy(&file, false).unwrap();
     again.refresh_policy().await.unwrap();
     b.refresh_policy().await.unwrap();
     assert_eq!(b.policy_text(), rules("9/h"));

@@ -32,7 +32,7 @@ async fn a_unit_counts_for_the_keys_of_its_rule(place: Place) {
     let file = folder.path().join("rules.toml");
     std::fs::write(&file, RULES).unwrap();
     let (coordinator, frontier) = place.open(fast(), FrontierSettings::default());
-    coordinator.load_policy(&file).unwrap();
+    coordinator.load_policy(&file, false).unwrap();
     let served = start_with(coordinator, None, Caps::default(), Some(frontier)).await;
     put_urls(
         &served,
