@@ -189,7 +189,8 @@ fn stamp(file: &Path) -> Option<(std::time::SystemTime, u64, u64)> {
     Some((known.modified().ok()?, known.len(), known.ino()))
 }
 
-/// Reads the policy again, and logs what came of it. Returns `false` if it has to be read once more.
+/// Reads the policy again, and logs what came of it. Returns `false` if it has to be read once
+/// more.
 async fn reload_policy(
     mut reads: PolicyReads,
     coordinator: &Coordinator,

@@ -7,8 +7,8 @@ use politely_core::key::Key;
 /// Finds states that a caller saved, for [`Builder::saved_states`](crate::Builder::saved_states).
 ///
 /// The caller saves what [`Limiter::snapshot`](crate::Limiter::snapshot) and
-/// [`Limiter::take_learned`](crate::Limiter::take_learned) return. The method is called while a part
-/// of the limiter is locked, so it must be fast and must not call the limiter.
+/// [`Limiter::take_learned`](crate::Limiter::take_learned) return. The method is called while a
+/// part of the limiter is locked, so it must be fast and must not call the limiter.
 pub trait SavedStates: Debug + Send + Sync {
     /// Returns the state of `key` that was saved last, or `None` if none was saved.
     ///

@@ -34,6 +34,8 @@ mod locks;
 mod permit;
 #[path = "../src/recorder.rs"]
 mod recorder;
+#[path = "../src/saved_states.rs"]
+mod saved_states;
 #[path = "../src/slot.rs"]
 mod slot;
 #[path = "../src/snapshot.rs"]

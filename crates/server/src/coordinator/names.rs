@@ -32,8 +32,8 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 const TEXT_LEN: usize = MAC_LEN / 3 * 4;
 /// The room for the text of a name without leases.
 const TEXT_CAPACITY: usize = 40;
-/// The most keys of a permit: its own, those of `also`, those of its rule, and that of a part of its
-/// host.
+/// The most keys of a permit: its own, those of `also`, those of its rule, and that of a part of
+/// its host.
 pub(crate) const KEYS_MAX: usize = 2 + ALSO_MAX + RULE_KEYS_MAX;
 /// The longest name: as many keys of 520 bytes, all of which may be escaped.
 const LEN_MAX: usize = 24 << 10;

@@ -42,7 +42,8 @@ pub(crate) struct Wish {
     /// Values for the names of keys in the policy.
     pub(crate) labels: BTreeMap<String, String>,
     /// Whether each page is leased and reported by itself, by its URL. Other pages of its domain
-    /// may then be taken meanwhile, and the worker sends the requests to a domain one after another.
+    /// may then be taken meanwhile, and the worker sends the requests to a domain one after
+    /// another.
     pub(crate) by_page: bool,
 }
 

@@ -39,9 +39,9 @@ const IDLE_TIME: Duration = Duration::from_mins(2);
 const PENDING_RESETS_MAX: usize = 400;
 /// The bytes that a peer may send on one HTTP/2 stream before the call reads them.
 const STREAM_WINDOW: u32 = 512 << 10;
-/// The same for all streams of a connection. h2 ends a connection with `ENHANCE_YOUR_CALM` if frames
-/// below 256 bytes that were not read yet lack half of this size to 256 bytes each: some 100,000
-/// messages of a URL each. A stream that is full of messages of 11 bytes stays below it.
+/// The same for all streams of a connection. h2 ends a connection with `ENHANCE_YOUR_CALM` if
+/// frames below 256 bytes that were not read yet lack half of this size to 256 bytes each: some
+/// 100,000 messages of a URL each. A stream that is full of messages of 11 bytes stays below it.
 const CONNECTION_WINDOW: u32 = 48 << 20;
 /// The most bytes of answers that one HTTP/2 connection may leave unread.
 const UNSENT_MAX: u64 = 16 << 20;

@@ -154,8 +154,8 @@ impl Registry {
         self.find_or(key, now, |_| None).ok().flatten()
     }
 
-    /// Returns what `read` returns of the state of `key`, if the key is known. A saved key stays out
-    /// of memory.
+    /// Returns what `read` returns of the state of `key`, if the key is known. A saved key stays
+    /// out of memory.
     pub(crate) fn read<T>(
         &self,
         key: &Key,

@@ -12,8 +12,8 @@ use crate::frontier::put::{Item, Stored};
 /// The most visited pages of one stream that are noted at a time.
 const REVISED_MAX: usize = 250;
 
-/// The answer to a page that was visited, `None` if the engine did not answer, and the report to its
-/// key with its worker.
+/// The answer to a page that was visited, `None` if the engine did not answer, and the report to
+/// its key with its worker.
 type Noted = (Option<Answer>, Option<(String, Told)>);
 
 impl FleetFrontier {
