@@ -141,13 +141,7 @@ impl RuleBook {
             let why = |why| format!("resend: {why}");
             resend.push(method.map_err(|wrong| placed((text.span().start, why(wrong))))?);
         }
-        let block_share = match &written.block_share {
-            Some(share) if !(0.0..=1.0).contains(share.get_ref()) => {
-                let why = "`block_share` must be from 0 to 1".to_owned();
-                return Err(placed((share.span().start, why)));
-            }
-            share => share.as_ref().map(|share| *share.get_ref()),
-        };
+        let block_share = written.block_share.as_ref().map(block_share);
         let learn = written.learn.as_ref().is_none_or(|learn| *learn.get_ref());
         let account = written.account.as_ref();
         let account = account.map(|name| rule_key::template(name, "account"));
@@ -190,7 +184,7 @@ impl RuleBook {
             share: share.map_err(placed)?.unwrap_or_default(),
             answers: answers.collect::<Result<_, _>>()?,
             resend,
-            block_share,
+            block_share: block_share.transpose().map_err(placed)?,
             own: Arc::default(),
         }
         .with_key_rules();
@@ -209,6 +203,12 @@ impl RuleBook {
             wrong(line, why)
         })
     }
+}
+
+fn block_share(share: &Spanned<f64>) -> Result<f64, (usize, String)> {
+    let why = || "`block_share` must be from 0 to 1".to_owned();
+    let is_share = (0.0..=1.0).contains(share.get_ref());
+    (is_share.then_some(*share.get_ref())).ok_or_else(|| (share.span().start, why()))
 }
 
 fn scope(text: &Spanned<String>, has_account: bool) -> Result<ScopeName, (usize, String)> {

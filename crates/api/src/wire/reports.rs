@@ -201,7 +201,7 @@ pub struct ToldQuota {
         deserialize_with = "maybe"
     )]
     pub reset_ms: Option<u64>,
-    /// Whether the quota counts one account of several on the host, such as a project of OpenAI.
+    /// Whether the quota counts one account of several on the host, such as a project of `OpenAI`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub of_account: bool,
 }

@@ -46,7 +46,7 @@ fn the_pace_a_refusal_and_a_declared_cap_bind_but_no_learned_cap() {
     assert_eq!(grant.slots, 1);
     let refused = Report::of(Signal::RateLimited);
     host.report(now, leases[0], &refused, &config, &mut Rng::new(1));
-    now = now + Duration::from_secs(60);
+    now = now + Duration::from_mins(1);
     let waits = host.request(now, queued, &config);
     assert!(
         matches!(

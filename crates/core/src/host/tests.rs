@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::Rng;
+use crate::budget::UnitCosts;
 use crate::gate::Refill;
 use crate::signal::{Quota, Report, Signal, Unit};
 
@@ -358,14 +359,7 @@ fn no_lease_ends_unnoticed() {
             }
             1 => host.cancel(now, any, Some(AcquireRequest::default().unused()), &config),
             2 => _ = host.renew(now, any, &config),
-            3 => {
-                _ = host.readmit(
-                    now,
-                    config.lease / 3,
-                    &crate::budget::UnitCosts::NONE,
-                    &config,
-                )
-            }
+            3 => _ = host.readmit(now, config.lease / 3, &UnitCosts::NONE, &config),
             4 => host.join(&other, now, &config),
             5 => other = host.clone(),
             6 => host = Host::restore(&host.snapshot(), now, &config).expect("its own bytes"),

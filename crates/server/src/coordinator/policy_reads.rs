@@ -36,7 +36,7 @@ enum Meaning {
     Unchanged,
     Unsettled,
     Kept(PolicyRefused),
-    Apply(RuleBook),
+    Apply(Box<RuleBook>),
 }
 
 impl PolicyReads {
@@ -63,7 +63,8 @@ impl PolicyReads {
         if text == in_force {
             Meaning::Unchanged
         } else if is_repeated {
-            parse(text, self.may_be_empty).map_or_else(Meaning::Kept, Meaning::Apply)
+            let book = parse(text, self.may_be_empty).map(Box::new);
+            book.map_or_else(Meaning::Kept, Meaning::Apply)
         } else {
             Meaning::Unsettled
         }
@@ -87,7 +88,7 @@ impl Coordinator {
             }
             Meaning::Unsettled => PolicyRead::Unsettled,
             Meaning::Kept(why) => PolicyRead::Kept(why),
-            Meaning::Apply(book) => PolicyRead::Applied(self.use_file(&reads.file, book, text)),
+            Meaning::Apply(book) => PolicyRead::Applied(self.use_file(&reads.file, *book, text)),
         }
     }
 }

@@ -145,7 +145,7 @@ impl Coordinator {
             let others: Result<Box<[Key]>, _> =
                 granted.others.iter().map(|key| Key::parse(key)).collect();
             let others = others.unwrap_or_default();
-            let keys: Vec<Key> = [&[key.clone()], &others[..]].concat();
+            let keys: Vec<Key> = [std::slice::from_ref(&key), &others[..]].concat();
             let earlier = Earlier {
                 keys: &keys,
                 start,

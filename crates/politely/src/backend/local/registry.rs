@@ -192,15 +192,14 @@ impl Registry {
         }
         let (shard, hash) = self.shard(key);
         let mut locked = self.shards[shard].lock();
-        let slot = match locked.find(key, hash) {
-            Some(slot) => slot,
-            None => {
-                let saved = self.load(key, now, &locked.config)?;
-                let Some(host) = saved.or_else(|| make(&locked.config)) else {
-                    return Ok(None);
-                };
-                self.newcomer(&mut locked, key, hash, now, host)?
-            }
+        let slot = if let Some(slot) = locked.find(key, hash) {
+            slot
+        } else {
+            let saved = self.load(key, now, &locked.config)?;
+            let Some(host) = saved.or_else(|| make(&locked.config)) else {
+                return Ok(None);
+            };
+            self.newcomer(&mut locked, key, hash, now, host)?
         };
         Ok(Some(self.found(key, shard, locked, slot)))
     }

@@ -70,7 +70,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::RANGE;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
 use politely_core::Timestamp;
 use politely_core::fault::Failures;
@@ -204,16 +204,7 @@ impl Attempts {
         let labels = labels.as_ref();
         let consumer = labels.and_then(|labels| labels.get(Labels::CLIENT));
         let consumer = consumer.unwrap_or_default();
-        let planned = |request: &X::Request| {
-            let plan = self.limiter.plan(RequestView {
-                keys: keys.clone(),
-                url: Some(&url),
-                method: X::method(request),
-                labels: &|name| labels?.get(name),
-            });
-            plan.map_err(|missing| NotSent::Acquire(missing.into()))
-        };
-        let mut plan = planned(&request)?;
+        let mut plan = self.plan_of(&keys, &url, X::method(&request), labels)?;
         let key = &plan.key().clone();
         let wants_part = X::headers(&request).contains_key(RANGE);
         let rest = self.targets.rest(page, self.limiter.now());
@@ -299,8 +290,25 @@ impl Attempts {
             attempt = attempt.following(&report, after);
             request = copy;
             // A part of the host may be held since then.
-            plan = planned(&request)?;
+            plan = self.plan_of(&keys, &url, X::method(&request), labels)?;
         }
+    }
+
+    /// Returns what the policy and known parts of the host say about a request for `keys`.
+    fn plan_of(
+        &self,
+        keys: &[Key],
+        url: &Url,
+        method: &Method,
+        labels: Option<&Labels>,
+    ) -> Result<Plan, NotSent> {
+        let plan = self.limiter.plan(RequestView {
+            keys: keys.to_vec(),
+            url: Some(url),
+            method,
+            labels: &|name| labels?.get(name),
+        });
+        plan.map_err(|missing| NotSent::Acquire(missing.into()))
     }
 
     /// Sends `request`, and its copy `spare` while the server does not process it. Also returns the

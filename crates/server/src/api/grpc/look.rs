@@ -102,6 +102,7 @@ impl Calls {
     }
 
     /// Lists pages until the last one, however many there are.
+    #[expect(clippy::unused_async, reason = "calls are awaited alike")]
     pub(super) async fn urls(self, said: ListUrls) -> Answer<impl Stream<Item = Answer<UrlItem>>> {
         let crawl = named(&said.crawl_id)?;
         let name = crawl.to_string();

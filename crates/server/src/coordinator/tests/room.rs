@@ -29,7 +29,7 @@ fn name(host: usize) -> String {
 
 async fn visit(coordinator: &Coordinator, host: usize) -> Answer {
     let worker = coordinator.worker("a");
-    let patience = Duration::from_secs(60);
+    let patience = Duration::from_mins(1);
     let answer = coordinator
         .one(&worker, item(&name(host), ""), patience)
         .await;

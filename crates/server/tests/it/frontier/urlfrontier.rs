@@ -259,7 +259,7 @@ over_both!(no_crawl_means_any_crawl_and_a_queue_needs_its_crawl);
 async fn no_crawl_means_any_crawl_and_a_queue_needs_its_crawl(place: Place) {
     let served = open(&place, fast(), None).await;
     let mut of_news = info("https://a.com/1");
-    of_news.crawl = "news".to_owned();
+    "news".clone_into(&mut of_news.crawl);
     let batch = Batch {
         id: "1".to_owned(),
         items: vec![of_news],
