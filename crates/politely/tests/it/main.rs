@@ -20,6 +20,8 @@ mod permit;
 #[cfg(feature = "policy")]
 mod policy;
 mod redirects;
+#[cfg(feature = "policy")]
+mod scopes;
 #[path = "../../examples/common/server.rs"]
 mod server;
 mod stats;
