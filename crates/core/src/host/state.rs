@@ -479,6 +479,7 @@ impl Host {
     /// operators look for: a hold, an open breaker, or an operator's number.
     pub fn may_leave(&mut self, now: Timestamp) -> bool {
         self.expire(now);
+        self.forget_estimates(now);
         self.leases.in_flight() == 0
             && self.hold.active(now).is_none()
             && self

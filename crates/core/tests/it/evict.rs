@@ -58,3 +58,29 @@ fn a_learned_ceiling_goes_only_when_it_may() {
     assert!(!bench.host.evictable(bench.now, false, &bench.config));
     assert!(bench.host.evictable(bench.now, true, &bench.config));
 }
+
+#[test]
+fn a_saved_key_may_leave_with_strikes_and_a_spent_budget() {
+    let mut config = Config::api();
+    config.declared = "10/day".parse().unwrap();
+    let mut bench = Bench::new(config);
+    let lease = bench.grant().lease;
+    assert!(!bench.host.may_leave(bench.now), "a lease");
+    bench.say(lease, Signal::RateLimited);
+    assert!(!bench.host.may_leave(bench.now), "a hold");
+    bench.ahead(100.0);
+    assert!(bench.host.may_leave(bench.now));
+    assert!(!bench.host.evictable(bench.now, true, &bench.config));
+}
+
+#[test]
+fn a_key_stays_while_a_late_report_may_exceed_an_estimate() {
+    let mut config = Config::api();
+    config.declared = "1000 tokens/day".parse().unwrap();
+    let mut bench = Bench::new(config);
+    bench.grant();
+    bench.ahead(1_000.0);
+    assert!(!bench.host.may_leave(bench.now));
+    bench.ahead(3_000.0);
+    assert!(bench.host.may_leave(bench.now));
+}
