@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_costs_64_bytes() {
-        assert_eq!(size_of::<Option<Domain>>(), 64);
+    fn a_domain_costs_72_bytes() {
+        assert_eq!(size_of::<Option<Domain>>(), 72);
     }
 }
