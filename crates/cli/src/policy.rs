@@ -17,6 +17,10 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Wrong> {
                 let count = book.rules().len();
                 let rules = if count == 1 { "rule" } else { "rules" };
                 println!("{}: {count} {rules}", file.display());
+                if count == 0 {
+                    let note = "`politely serve` refuses it without --allow-empty-policy";
+                    println!("{}: note: {note}", file.display());
+                }
                 for (line, note) in book.notes() {
                     println!("{}:{line}: note: {note}", file.display());
                 }

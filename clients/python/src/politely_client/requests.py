@@ -144,7 +144,7 @@ class _Came:
 
 
 def _bounded(timeout: Seconds, lease_left: float) -> tuple[float, float] | Timeout:
-    """Returns the time-outs. One that is missing is the lease, so that no request waits for ever."""
+    """Returns the time-outs in seconds. One that is missing is the length of the lease."""
     if isinstance(timeout, Timeout):
         bounded = timeout.clone()
         if not isinstance(timeout.total, (int, float)) and timeout.read_timeout is None:

@@ -5,9 +5,11 @@
 //! Every error is one line that names the place:
 //! `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
+mod file;
 mod labels;
 mod words;
 
+pub(crate) use file::in_one_line;
 pub(crate) use labels::Labels;
 pub(crate) use words::{KeyKind, LawName, Profile, RetryName, StoreUnavailable, SummaryForm};
 
@@ -232,7 +234,7 @@ const USER_AGENT: &str = concat!(
 impl Settings {
     /// Reads the file of `--config` and lets the flags override it.
     pub(crate) fn layered(file: Option<&Path>, flags: Knobs) -> Result<Self, Wrong> {
-        let file = file.map_or_else(|| Ok(Knobs::default()), read)?;
+        let file = file.map_or_else(|| Ok(Knobs::default()), file::read)?;
         Self::checked(flags.over(file)).map_err(Wrong)
     }
 
@@ -462,44 +464,6 @@ impl Knobs {
             state: self.state.or(under.state),
         }
     }
-}
-
-fn read(path: &Path) -> Result<Knobs, Wrong> {
-    let text = std::fs::read_to_string(path).map_err(|why| Wrong::file(path, &why))?;
-    parse(&text).map_err(|(line, why)| Wrong(format!("{}:{line}: {why}", path.display())))
-}
-
-/// Parses settings. The error is the number of the wrong line (from 1) and the reason.
-pub(crate) fn parse(text: &str) -> Result<Knobs, (usize, String)> {
-    toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| {
-            text[..span.start.min(text.len())].matches('\n').count() + 1
-        });
-        (line, in_one_line(error.message()))
-    })
-}
-
-/// Returns a parser's error as one line. For an unknown key it names the nearest known key instead
-/// of all keys.
-pub(crate) fn in_one_line(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    if message.starts_with("unknown field")
-        && let Some(key) = quoted.next()
-    {
-        let nearest = quoted
-            .map(|known| (strsim::damerau_levenshtein(key, known), known))
-            .filter(|&(distance, known)| distance <= known.len().max(key.len()) / 2)
-            .min();
-        return match nearest {
-            Some((_, known)) => format!("unknown key `{key}`; did you mean `{known}`?"),
-            None => format!("unknown key `{key}`; `politely fetch --help` names them all"),
-        };
-    }
-    message
-        .lines()
-        .map(str::trim)
-        .collect::<Vec<_>>()
-        .join("; ")
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use super::file::parse;
 use super::*;
 use proptest::prelude::*;
 

@@ -54,6 +54,10 @@ fn a_policy_is_checked_and_explained() {
     let line = said.err.lines().next().unwrap_or_default();
     assert!(line.contains(":10: `api.example.com`"), "{line}");
     assert!(line.contains("the rule of line 1"), "{line}");
+    fs::write(&file, "# no rules yet\n").unwrap();
+    let said = run(politely().args(["policy", "check", &path]));
+    assert_eq!(said.code, 0);
+    assert!(said.out.contains("--allow-empty-policy"), "{}", said.out);
     let said = run(politely().args(["policy", "check", "/nowhere/rules.toml"]));
     assert_eq!(
         (said.code, said.err.lines().count()),

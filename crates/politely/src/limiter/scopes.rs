@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Method;
@@ -33,6 +33,11 @@ const ROUTES_MAX: usize = 256;
 /// Routes that a host refuses at a time, each by the quota of a part, before it is held whole. It
 /// bounds the refusals by a part that has more routes than are known, or by ever new names.
 const REFUSED_MAX: usize = 8;
+/// Spent parts after which the keys of those that are no longer held leave memory. It bounds the
+/// keys that ever new names make in a limiter without a capacity.
+const SWEPT_EVERY: usize = 1_024;
+/// What the names of the keys of parts begin with, after `custom/`.
+const PREFIX: &str = "quota/";
 /// The shortest identifier that is no number: the hexadecimal digits of 64 bits.
 const ID_MIN: usize = 16;
 /// The longest identifier that is told apart from others.
@@ -51,6 +56,8 @@ pub(crate) struct Route {
 #[derive(Default)]
 pub(super) struct Scopes {
     is_any: AtomicBool,
+    /// The number of statements that a part is spent.
+    spent: AtomicUsize,
     by_owner: Mutex<HashMap<Key, Vec<Known>>>,
 }
 
@@ -85,8 +92,8 @@ impl Route {
     fn key(&self, owner: &Key, scope: &Scope) -> Option<Key> {
         let name = scope.name().as_str();
         let name = match (scope, &self.id) {
-            (Scope::Bucket(_), Some(id)) => format!("quota/{owner}/{name}/{id}"),
-            _ => format!("quota/{owner}/{name}"),
+            (Scope::Bucket(_), Some(id)) => format!("{PREFIX}{owner}/{name}/{id}"),
+            _ => format!("{PREFIX}{owner}/{name}"),
         };
         Key::custom(&name).ok()
     }
@@ -243,6 +250,14 @@ impl Limiter {
             return None;
         }
         if wait.is_some() {
+            let spent = self.0.scopes.spent.fetch_add(1, Ordering::Relaxed) + 1;
+            if spent.is_multiple_of(SWEPT_EVERY) {
+                let is_part = |key: &Key| {
+                    let name = key.as_str().strip_prefix("custom/");
+                    name.is_some_and(|name| name.starts_with(PREFIX))
+                };
+                self.evict_idle(is_part);
+            }
             // No number limits the part but the server's own.
             let limits = Some(DeclaredLimits::default());
             let alone = KeyRule {

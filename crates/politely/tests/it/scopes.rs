@@ -202,3 +202,26 @@ fn refusals_by_ever_new_parts_hold_the_host() {
     assert!(!more.of_scope);
     assert!(waits(&limiter, &Method::GET, &page(100)).is_some());
 }
+
+/// Each answer names another part, which is spent for a second. The limiter has no capacity.
+#[test]
+fn ever_new_parts_fill_no_memory() {
+    let seconds = Arc::new(AtomicU64::new(1_000));
+    let limiter = limiter_at(&seconds);
+    for i in 0..5_000 {
+        let quota = Quota {
+            remaining: Some(0),
+            reset: Some(Duration::from_secs(1)),
+            ..Quota::default()
+        };
+        let mut report = Report {
+            quotas: quota.into(),
+            scope: Some(bucket(&format!("part-{i}"))),
+            ..Report::of(Signal::Ok)
+        };
+        let plan = planned(&limiter, &Method::GET, "https://api.example.com/page");
+        limiter.hear_scope(&plan, &mut report);
+        seconds.fetch_add(2, Ordering::Relaxed);
+    }
+    assert!(limiter.stats().keys < 1_100, "{}", limiter.stats().keys);
+}

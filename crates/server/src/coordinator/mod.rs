@@ -15,6 +15,7 @@ mod permits;
 mod policy_cell;
 mod policy_reads;
 mod recover;
+mod renew;
 mod report;
 mod rules;
 mod sessions;

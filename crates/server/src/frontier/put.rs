@@ -40,6 +40,49 @@ pub(crate) enum Item {
 /// reports to the keys, each with its worker.
 pub(super) type Stored = (Vec<Option<Answer>>, Vec<(String, Told)>);
 
+/// Items of one kind and crawl that follow one another.
+pub(super) enum Run {
+    Discovered(Vec<NewPage>),
+    Known(Vec<Revision>),
+}
+
+/// The most visited pages of a run.
+const KNOWN_MAX: usize = 250;
+
+/// Splits items into runs. No page is visited twice in a run, so words about a page stay in order.
+pub(super) fn runs(items: Vec<(CrawlName, Item)>) -> Vec<(CrawlName, Run)> {
+    let is_other = |run: &[Revision], next: &Revision| {
+        run.len() < KNOWN_MAX && run.iter().all(|known| known.page.url != next.page.url)
+    };
+    let mut runs: Vec<(CrawlName, Run)> = Vec::new();
+    for (crawl, item) in items {
+        let last = runs.last_mut().filter(|(of, _)| *of == crawl);
+        match (last, item) {
+            (Some((_, Run::Discovered(pages))), Item::Discovered(page)) => pages.push(page),
+            (Some((_, Run::Known(run))), Item::Known(next)) if is_other(run, &next) => {
+                run.push(next);
+            }
+            (_, Item::Discovered(page)) => runs.push((crawl, Run::Discovered(vec![page]))),
+            (_, Item::Known(next)) => runs.push((crawl, Run::Known(vec![next]))),
+        }
+    }
+    runs
+}
+
+/// Returns the answers to `count` pages, `None` for each if they were not stored.
+pub(super) fn answers_of(
+    count: usize,
+    stored: Result<Vec<Answer>, FrontierError>,
+) -> Vec<Option<Answer>> {
+    match stored {
+        Ok(answers) => answers.into_iter().map(Some).collect(),
+        Err(why) => {
+            tracing::warn!("{count} pages were not stored: {why}");
+            vec![None; count]
+        }
+    }
+}
+
 impl EmbeddedFrontier {
     /// Adds pages that were found, and notes pages that were visited. All are on disk then.
     pub(crate) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
@@ -59,31 +102,20 @@ impl EmbeddedFrontier {
     fn store_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
         let mut answers = Vec::with_capacity(items.len());
         let mut reports = Vec::new();
-        let mut items = items.into_iter().peekable();
-        while let Some((crawl, item)) = items.next() {
-            match item {
-                Item::Known(revision) => {
-                    let report = self.report_of(&crawl, &revision);
-                    let answer = self.lock().revise(&crawl, revision, self.now());
-                    reports.extend(report.filter(|_| answer.is_ok()));
-                    answers.push(answer.ok());
+        for (crawl, run) in runs(items) {
+            match run {
+                Run::Known(revisions) => {
+                    for revision in revisions {
+                        let report = self.report_of(&crawl, &revision);
+                        let answer = self.lock().revise(&crawl, revision, self.now());
+                        reports.extend(report.filter(|_| answer.is_ok()));
+                        answers.push(answer.ok());
+                    }
                 }
-                Item::Discovered(page) => {
-                    let mut pages = vec![page];
-                    let is_alike = |next: &(CrawlName, Item)| {
-                        next.0 == crawl && matches!(next.1, Item::Discovered(_))
-                    };
-                    while let Some((_, Item::Discovered(page))) = items.next_if(is_alike) {
-                        pages.push(page);
-                    }
+                Run::Discovered(pages) => {
                     let count = pages.len();
-                    match self.lock().put(&crawl, pages, self.now()) {
-                        Ok(stored) => answers.extend(stored.into_iter().map(Some)),
-                        Err(why) => {
-                            tracing::warn!("{count} pages were not stored: {why}");
-                            answers.extend(vec![None; count]);
-                        }
-                    }
+                    let stored = self.lock().put(&crawl, pages, self.now());
+                    answers.extend(answers_of(count, stored));
                 }
             }
         }

@@ -7,10 +7,7 @@ use politely_api::wire::Told;
 use politely_frontier::{Answer, CrawlName, FrontierError, NewPage, Revision};
 
 use super::FleetFrontier;
-use crate::frontier::put::{Item, Stored};
-
-/// The most visited pages of one stream that are noted at a time.
-const REVISED_MAX: usize = 250;
+use crate::frontier::put::{Item, Run, Stored, answers_of, runs};
 
 /// The answer to a page that was visited, `None` if the engine did not answer, and the report to
 /// its key with its worker.
@@ -20,38 +17,18 @@ impl FleetFrontier {
     pub(in crate::frontier) async fn put_items(&self, items: Vec<(CrawlName, Item)>) -> Stored {
         let mut answers = Vec::with_capacity(items.len());
         let mut reports = Vec::new();
-        let mut items = items.into_iter().peekable();
-        while let Some((crawl, item)) = items.next() {
-            match item {
-                Item::Known(revision) => {
-                    let mut known = vec![revision];
-                    while known.len() < REVISED_MAX
-                        && let Some((_, Item::Known(revision))) = items
-                            .next_if(|(of, next)| *of == crawl && is_of_other_page(&known, next))
-                    {
-                        known.push(revision);
-                    }
-                    for (answer, report) in self.note_visits(&crawl, known).await {
+        for (crawl, run) in runs(items) {
+            match run {
+                Run::Known(revisions) => {
+                    for (answer, report) in self.note_visits(&crawl, revisions).await {
                         answers.push(answer);
                         reports.extend(report);
                     }
                 }
-                Item::Discovered(page) => {
-                    let mut pages = vec![page];
-                    let is_alike = |next: &(CrawlName, Item)| {
-                        next.0 == crawl && matches!(next.1, Item::Discovered(_))
-                    };
-                    while let Some((_, Item::Discovered(page))) = items.next_if(is_alike) {
-                        pages.push(page);
-                    }
+                Run::Discovered(pages) => {
                     let count = pages.len();
-                    match self.put_again(&crawl, pages).await {
-                        Ok(stored) => answers.extend(stored.into_iter().map(Some)),
-                        Err(why) => {
-                            tracing::warn!("{count} pages were not stored: {why}");
-                            answers.extend(vec![None; count]);
-                        }
-                    }
+                    let stored = self.put_again(&crawl, pages).await;
+                    answers.extend(answers_of(count, stored));
                 }
             }
         }
@@ -124,13 +101,4 @@ impl FleetFrontier {
             }
         }
     }
-}
-
-/// Returns whether an item is a page that was visited, and none of `known`. Words about one page
-/// stay in their order.
-fn is_of_other_page(known: &[Revision], next: &Item) -> bool {
-    let Item::Known(next) = next else {
-        return false;
-    };
-    known.iter().all(|known| known.page.url != next.page.url)
 }

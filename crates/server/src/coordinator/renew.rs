@@ -1,0 +1,156 @@
+//! Permits that their workers renew or give back.
+
+use politely_api::wire::{self, Cancelled, Renewed, RenewedPermit};
+
+use super::Coordinator;
+use super::names::{Name, Number};
+use super::permits::Entry;
+use super::wishes::{GivenUp, Wishes};
+use crate::watch::Worker;
+
+impl Coordinator {
+    /// Extends the leases of `permits`.
+    pub(crate) fn renew(&self, worker: &Worker, permits: &[String]) -> Renewed {
+        let (mut answer, mut kept) = (Renewed::default(), Vec::new());
+        let now = self.now();
+        for name in permits {
+            let renewed = self.held(worker, name).and_then(|number| {
+                let mut shard = self.0.permits.shard(number);
+                let Some(Entry::Out(out)) = shard.get(number) else {
+                    return None;
+                };
+                if out.expired || !out.is_held_by(worker) {
+                    return None;
+                }
+                let lease = match (&out.permit, &mut out.heard) {
+                    (Some(permit), _) => permit.renew(),
+                    (None, Some(heard)) => heard.0.renew(),
+                    (None, None) => None,
+                }?;
+                out.until = now + lease;
+                kept.push((number.0, out.until.since(out.start).as_millis() as u32));
+                Some(RenewedPermit {
+                    permit: name.clone(),
+                    lease_ms: lease.as_millis() as u64,
+                })
+            });
+            match renewed {
+                Some(renewed) => answer.renewed.push(renewed),
+                None => answer.lost.push(name.clone()),
+            }
+        }
+        self.keep_renewed(&kept);
+        answer
+    }
+
+    /// Returns the number of a permit if it was granted to `worker`.
+    fn held(&self, worker: &Worker, permit: &str) -> Option<Number> {
+        let (number, is_signed) = self.number(worker, permit, 0).ok()?;
+        is_signed.then_some(number)
+    }
+
+    /// Cancels permits, given by their names or by their callers' ids.
+    ///
+    /// An id is known to the coordinator that was called under it, and to no other one.
+    pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
+        let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
+        for name in permits {
+            let named = self.held(worker, name);
+            let taken = named.and_then(|number| self.take(number, worker, sent, &mut gone));
+            let cancelled = match taken {
+                Some((out_wish, cancelled)) => {
+                    if out_wish != 0 {
+                        self.0.wishes.forget(out_wish);
+                    }
+                    cancelled
+                }
+                None => self.cancel_id(worker, name, sent, &mut gone),
+            };
+            if cancelled {
+                answer.cancelled.push(name.clone());
+            } else if self.0.limiter.is_shared() && !is_permit(name) {
+                answer.unknown.push(name.clone());
+            } else {
+                answer.lost.push(name.clone());
+            }
+        }
+        self.keep_gone(&gone);
+        answer
+    }
+
+    /// Cancels the request that `worker` made under `id`. Returns whether it was known.
+    fn cancel_id(&self, worker: &Worker, id: &str, sent: bool, gone: &mut Vec<u64>) -> bool {
+        if id.is_empty() || id.chars().count() > wire::NAME_MAX {
+            return false;
+        }
+        let wish = Wishes::hash(worker.name(), id);
+        let arrival = self.0.limiter.arrival();
+        let first = match self.0.wishes.give_up(wish, self.now(), arrival) {
+            GivenUp::Granted(first) => first,
+            GivenUp::Asked => return true,
+            GivenUp::Unknown => return false,
+        };
+        let mut cancelled = false;
+        let slots = match self.0.permits.shard(first).get(first) {
+            Some(Entry::Out(out)) => out.slots,
+            // The first slot may have been reported, so the count of slots is unknown.
+            _ => wire::SLOTS_MAX,
+        };
+        // The last slot comes first, because only the newest tokens can be refunded.
+        for slot in (0..u64::from(slots)).rev() {
+            let number = Number(first.0 + slot);
+            if self.0.permits.is_of_wish(number, wish) {
+                let taken = self.take(number, worker, sent, gone);
+                cancelled |= taken.is_some_and(|(_, cancelled)| cancelled);
+            }
+        }
+        cancelled
+    }
+
+    /// Ends a permit of `worker`. Returns the hash of its request's id, and whether its lease still
+    /// ran.
+    fn take(
+        &self,
+        number: Number,
+        worker: &Worker,
+        sent: bool,
+        gone: &mut Vec<u64>,
+    ) -> Option<(u64, bool)> {
+        let out = self.0.permits.take(number, worker)?;
+        gone.push(number.0);
+        let expired = out.expired;
+        match out.permit {
+            Some(permit) if expired => permit.abandon(),
+            Some(mut permit) if sent => permit.sent(),
+            // Dropping the permit refunds its tokens and slots.
+            _ => {}
+        }
+        if !expired {
+            worker.cancelled();
+        }
+        Some((out.wish, !expired))
+    }
+
+    /// Takes back permits whose answer the caller did not read. Their requests keep their places in
+    /// the queue.
+    pub(crate) fn take_back(
+        &self,
+        worker: &Worker,
+        granted: impl DoubleEndedIterator<Item = Number>,
+    ) {
+        let mut gone = Vec::new();
+        for number in granted.rev() {
+            if let Some((wish, _)) = self.take(number, worker, false, &mut gone)
+                && wish != 0
+            {
+                self.0.wishes.unread(wish);
+            }
+        }
+        self.keep_gone(&gone);
+    }
+}
+
+/// Returns whether `name` is the signed name of a permit, and not a caller's id.
+fn is_permit(name: &str) -> bool {
+    name.parse::<Name>().is_ok_and(|name| name.mac.is_some())
+}
