@@ -292,9 +292,12 @@ impl Spent {
     /// follow two rules in turn.
     fn align(&mut self, declared: &DeclaredLimits) {
         let windows = declared.windows();
-        let mut pairs = self.0.iter().zip(windows);
-        let is_aligned =
-            self.0.len() >= windows.len() && pairs.all(|(log, limit)| log.id == limit.id());
+        let is_aligned = self.0.len() >= windows.len() && {
+            let (first, others) = self.0.split_at(windows.len());
+            let mut pairs = first.iter().zip(windows);
+            pairs.all(|(log, limit)| log.id == limit.id())
+                && others.iter().all(|log| log.since == Timestamp::NEVER)
+        };
         if is_aligned {
             return;
         }

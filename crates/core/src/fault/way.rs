@@ -183,10 +183,10 @@ mod tests {
         /// While one way works, each request gets one that works, apart from single probes.
         #[test]
         fn a_dead_way_gets_few_requests_and_a_live_one_the_rest(
-            dead in prop::collection::vec(any::<bool>(), 1..6),
+            mut dead in prop::collection::vec(any::<bool>(), 1..6),
             preferred in prop::collection::vec(0_usize..100, 1..200),
         ) {
-            prop_assume!(dead.contains(&false));
+            dead[0] = false;
             let mut ways = Ways::new(dead.len());
             let mut now = Timestamp::ZERO;
             let mut lost = vec![0_u32; dead.len()];

@@ -42,7 +42,8 @@ impl Learning {
             _ => None,
         };
         let no_ceiling = self.ceiling <= 0.0;
-        (no_ceiling || self.ceiling >= CEILING_MIN)
+        let needs_none = matches!(self.stage, Stage::Start | Stage::Trial(_));
+        ((no_ceiling && needs_none) || self.ceiling >= CEILING_MIN)
             && self.rate >= RATE_MIN
             && self.rate.is_finite()
             && bracket.is_none_or(Bracket::plausible)
@@ -57,5 +58,31 @@ impl Learning {
             && self.noise.plausible()
             && self.announced.plausible()
             && self.ledger.plausible()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::learning::tests::cruising;
+    use super::*;
+    use crate::Timestamp;
+
+    /// A window without a ceiling made the way back infinitely slow, which no duration can tell.
+    #[test]
+    fn a_stage_that_follows_a_ceiling_is_not_restored_without_one() {
+        let now = Timestamp::from_secs_f64(1e6);
+        for stage in [Stage::Cruise, Stage::Probe, Stage::Recover] {
+            let mut law = cruising();
+            law.enter(stage, 1.0, now);
+            assert!(law.plausible(), "{stage:?}");
+            law.ceiling = 0.0;
+            assert!(!law.plausible(), "{stage:?}");
+        }
+        for stage in [Stage::Start, Stage::Trial(Bracket::new(0.0, 1.0))] {
+            let mut law = cruising();
+            law.enter(stage, 1.0, now);
+            law.ceiling = 0.0;
+            assert!(law.plausible(), "{stage:?}");
+        }
     }
 }
