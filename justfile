@@ -18,6 +18,10 @@ lint:
 test:
     scripts/test
 
+# Tries CASES new cases of each property of the core: CI always sees the same ones.
+properties CASES="20000":
+    PROPTEST_CASES={{CASES}} cargo test -p politely-core --no-fail-fast
+
 # Runs a fleet of real processes on a Redis that fails (seven minutes).
 fleet:
     scripts/faults
