@@ -16,7 +16,7 @@ pub(crate) struct Span(pub(crate) Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// An amount of memory: as [`Size`], but a bare number is megabytes.
+/// An amount of memory: as [`Size`], but a bare number is megabytes, and 1 GB is 1024 MB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory(pub(crate) u64);
 
@@ -80,7 +80,7 @@ impl std::str::FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        bytes(text, 1.0).map(Self)
+        bytes(text, 1.0, 1e3).map(Self)
     }
 }
 
@@ -88,20 +88,22 @@ impl std::str::FromStr for Memory {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        bytes(text, 1e6).map(Self)
+        bytes(text, 1024.0 * 1024.0, 1024.0).map(Self)
     }
 }
 
-fn bytes(text: &str, bare: f64) -> Result<u64, String> {
+/// Parses a number of bytes. `bare` is the unit of a number without one, and `kb` the length of a
+/// kilobyte.
+fn bytes(text: &str, bare: f64, kb: f64) -> Result<u64, String> {
     let (number, unit) = split(text)?;
     let scale = match unit.to_ascii_lowercase().as_str() {
         "" => bare,
         "b" => 1.0,
-        "k" | "kb" => 1e3,
+        "k" | "kb" => kb,
         "kib" => 1024.0,
-        "m" | "mb" => 1e6,
+        "m" | "mb" => kb * kb,
         "mib" => 1024.0 * 1024.0,
-        "g" | "gb" => 1e9,
+        "g" | "gb" => kb * kb * kb,
         "gib" => 1024.0 * 1024.0 * 1024.0,
         _ => {
             return Err(format!(
@@ -175,8 +177,8 @@ mod tests {
         assert_eq!("500 ms".parse(), Ok(Span(Duration::from_millis(500))));
         assert_eq!("16MiB".parse(), Ok(Size(16 << 20)));
         assert_eq!("1000".parse(), Ok(Size(1_000)));
-        assert_eq!("512".parse(), Ok(Memory(512_000_000)));
-        assert_eq!("1GB".parse(), Ok(Memory(1_000_000_000)));
+        assert_eq!("512".parse(), Ok(Memory(512 << 20)));
+        assert_eq!("1GB".parse(), "1024MB".parse::<Memory>());
     }
 
     #[test]

@@ -46,6 +46,7 @@
 
 mod api;
 mod audit;
+mod cells;
 mod coordinator;
 mod fleet_log;
 mod frontier;
@@ -56,7 +57,6 @@ mod serve;
 pub mod store;
 mod tally;
 mod tokens;
-mod unread;
 mod usage;
 mod watch;
 mod webhook;

@@ -4,15 +4,12 @@
 //! | --- | --- |
 //! | `serve/connection.rs` | one connection and its time-outs |
 //! | `serve/progress.rs`, `serve/outbox.rs` | peers that do not read their answers |
-//! | `serve/frames.rs`, `serve/streams.rs` | answers over HTTP/2 that were given up |
 //! | `serve/refusal.rs` | connections beyond a cap |
 
 mod connection;
-mod frames;
 mod outbox;
 mod progress;
 mod refusal;
-mod streams;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -39,7 +36,6 @@ use crate::frontier::FrontierService;
 use crate::often::Often;
 use crate::tally::{self, Tally};
 use crate::tokens::Tokens;
-use crate::unread::Watched;
 
 /// The time for unfinished calls to finish when the coordinator ends.
 const FINISH_TIME: Duration = Duration::from_secs(10);
@@ -284,13 +280,12 @@ impl Server {
                 (Arc::clone(&self.gate), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 let _places = (place, share);
-                let (stream, unread) = Watched::new(stream);
                 let stream = Progress::new(stream, WRITE_TIME);
                 let Some(tls) = tls else {
-                    return connection::serve(stream, peer, gate, watcher, unread).await;
+                    return connection::serve(stream, peer, gate, watcher).await;
                 };
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
-                    connection::serve(stream, peer, gate, watcher, unread).await;
+                    connection::serve(stream, peer, gate, watcher).await;
                 }
             });
         }

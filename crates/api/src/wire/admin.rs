@@ -395,10 +395,12 @@ pub struct FleetStats {
     pub refused_per_s: f64,
     /// The memory that keys occupy, in bytes.
     pub memory: u64,
-    /// The share of requested items that their keys granted at the first decision, since the start.
-    /// A wait for the engine does not count. An item that is requested again counts again. 1 before
-    /// the first item.
+    /// The share of requested items that met a limit and had to wait, since the start. A wait for
+    /// the engine does not count. An item that is requested again counts again. 0 before the first
+    /// item.
     pub hit_rate: f64,
+    /// The share of requested items that their keys granted at the first decision.
+    pub granted_at_once: f64,
     /// The average wait of the granted items that had to wait, in milliseconds.
     pub average_wait_ms: f64,
     /// The number of keys for which nothing may leave now.

@@ -61,6 +61,9 @@ pub(crate) struct Knobs {
     /// Maximum requests in flight over all hosts
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) concurrency: Option<u32>,
+    /// Maximum hosts under way; further ones begin when one of these is done or rests
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) max_hosts: Option<u32>,
     /// Maximum requests per second over all hosts; clamped to 2-16, and as many requests in flight
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) max_rps: Option<f64>,
@@ -177,6 +180,8 @@ pub(crate) struct Settings {
     pub(crate) key: KeyKind,
     /// The maximum of requests in flight over all hosts.
     pub(crate) concurrency: u32,
+    /// The most hosts under way at once.
+    pub(crate) hosts_max: Option<u32>,
     /// The maximum of requests per second over all hosts.
     pub(crate) global_rps: Option<f64>,
     pub(crate) sites: SiteList,
@@ -255,6 +260,7 @@ impl Settings {
             f64::from(CONCURRENCY_MAX),
         )?;
         within("retries", knobs.retries.map(f64::from), 0.0, 1e3)?;
+        within("max-hosts", knobs.max_hosts.map(f64::from), 1.0, 1e9)?;
         within("max-rps", knobs.max_rps, 1e-6, 1e6)?;
         for proxy in &knobs.proxy {
             let url = url::Url::parse(proxy);
@@ -283,15 +289,12 @@ impl Settings {
         let profile = knobs.profile.unwrap_or_default();
         let by_memory = knobs.memory_cap.map(in_flight_by_memory);
         let global_rps = knobs.max_rps.map(|rps| rps.clamp(2.0, 16.0));
-        let concurrency = [
-            knobs.concurrency,
-            by_memory,
-            global_rps.map(|rps| rps as u32),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
-        .unwrap_or(CONCURRENCY_DEFAULT);
+        let bound = by_memory.or(global_rps.map(|rps| rps as u32));
+        let concurrency = [knobs.concurrency, bound]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(CONCURRENCY_DEFAULT);
         Ok(Self {
             profile,
             numbers,
@@ -301,6 +304,7 @@ impl Settings {
             law: knobs.law,
             key: knobs.key.unwrap_or_default(),
             concurrency,
+            hosts_max: knobs.max_hosts,
             global_rps,
             sites: knobs.site_rps.unwrap_or_default(),
             coordinator: knobs.coordinator,
@@ -331,9 +335,9 @@ impl Settings {
 /// Returns a job scraper's maximum of requests in flight for an amount of memory.
 fn in_flight_by_memory(memory: Memory) -> u32 {
     match memory.0 {
-        0..=256_000_000 => 3,
-        256_000_001..=512_000_000 => 5,
-        512_000_001..=1_000_000_000 => 8,
+        0..=0x1000_0000 => 3,
+        0x1000_0001..=0x2000_0000 => 5,
+        0x2000_0001..=0x4000_0000 => 8,
         _ => 12,
     }
 }
@@ -434,6 +438,7 @@ impl Knobs {
             law: self.law.or(under.law),
             key: self.key.or(under.key),
             concurrency: self.concurrency.or(under.concurrency),
+            max_hosts: self.max_hosts.or(under.max_hosts),
             max_rps: self.max_rps.or(under.max_rps),
             site_rps: self.site_rps.or(under.site_rps),
             memory_cap: self.memory_cap.or(under.memory_cap),

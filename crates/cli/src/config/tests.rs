@@ -63,8 +63,8 @@ fn global_concurrency_has_the_documented_meanings() {
         .concurrency
     };
     assert_eq!(
-        [by("256"), by("257"), by("512MB"), by("1GB"), by("1001")],
-        [3, 5, 5, 8, 12]
+        ["256", "257", "512MB", "1GB", "1024MB", "1025"].map(by),
+        [3, 5, 5, 8, 8, 12]
     );
     let by = |rps| {
         settings(Knobs {

@@ -28,7 +28,7 @@ pub(crate) enum LawName {
     Discover,
     /// keeps the rate unchanged
     Fixed,
-    /// raises the rate in steps, halves it once per congestion event
+    /// raises the rate in steps, cuts it to 0.8 once per congestion event
     Aimd,
     /// computes a suggested rate and applies nothing
     Advice,

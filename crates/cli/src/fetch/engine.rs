@@ -110,6 +110,7 @@ impl Engine {
         } = parts;
         let lanes = Lanes::new(settings.robots, policy.clone());
         let lanes = lanes.limited_by_page(limits.depend_on_pages());
+        let lanes = lanes.bounded(settings.hosts_max);
         // The seed is used for the jitter of retries only.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
         Self {

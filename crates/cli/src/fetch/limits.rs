@@ -5,12 +5,13 @@
 //! come after the host's key, and learn only that a request is over: a refusal by one host must not
 //! slow the others that share them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::cells::{Risk, Severity};
 use politely::core::Timestamp;
-use politely::core::host::Source;
+use politely::core::host::{KeyRule, OperatorNumbers, Source};
 use politely::core::key::KeyError;
 use politely::{
     Arrival, Clock, Config, Directions, Key, Keys, Limiter, Permit, Plan, Reason, Recovery,
@@ -44,6 +45,8 @@ pub(crate) struct Limits {
     per_host: usize,
     /// Whether each request is recorded before it leaves.
     is_kept: bool,
+    /// What a host's key follows if the operator set the rate of its site, and nothing else.
+    paced_by_site: Option<Arc<KeyRule>>,
     /// The burst of a host's key, if nothing else is set.
     burst: f64,
     /// The start rate of an unknown host, in requests per second.
@@ -127,6 +130,7 @@ impl Limits {
             turn: AtomicUsize::new(0),
             per_host,
             is_kept: settings.state.is_some(),
+            paced_by_site: paced_by_site(settings),
             burst: start.burst,
             rate_start: start.rate,
             trace: Trace::default(),
@@ -171,30 +175,50 @@ impl Limits {
                 _ => Vec::new(),
             },
         };
+        for key in &first {
+            self.free_of_law(key, url);
+        }
         Ok(first
             .into_iter()
             .map(|key| self.with_shared(key, url))
             .collect())
     }
 
+    /// Lets the operator's rate of a site alone pace a host's key: the law does not climb to it
+    /// first. Holds and breakers of the host apply. Without such a rate, the law is in force again.
+    ///
+    /// A fleet shares its key with processes that may have no such rate, so there it learns.
+    fn free_of_law(&self, key: &Key, url: &Url) {
+        let rule = self.paced_by_site.as_ref();
+        let rule = rule.filter(|_| self.sites_of(url).next().is_some());
+        if (rule.is_some() || self.is_kept) && !self.is_fleet() {
+            // If there is no room for the key, a request for a permit fails with that error.
+            let _ = self.limiter.follow_rule(key, rule);
+        }
+    }
+
     /// Returns `key`, followed by the operator's keys for sites of `url` and for the run. In a
     /// fleet, this process limits those alone.
     pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
         let mut set = vec![key];
-        if !self.sites.is_empty() {
-            let host = url.host_str().unwrap_or_default().trim_end_matches('.');
-            let site = Key::site_of_url(url).ok();
-            let domain = site
-                .as_ref()
-                .and_then(|site| site.as_str().strip_prefix("site/"));
-            let covering = self
-                .sites
-                .iter()
-                .filter(|(site, _)| site.covers(host, domain));
-            set.extend(covering.map(|(_, key)| key.clone()));
-        }
+        set.extend(self.sites_of(url).cloned());
         set.extend(self.run.clone());
         set.into_boxed_slice()
+    }
+
+    /// Returns the operator's keys for sites of `url`.
+    fn sites_of<'a>(&'a self, url: &'a Url) -> impl Iterator<Item = &'a Key> {
+        let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+        let site = (!self.sites.is_empty())
+            .then(|| Key::site_of_url(url).ok())
+            .flatten();
+        let covering = self.sites.iter().filter(move |(of, _)| {
+            let domain = site
+                .as_ref()
+                .and_then(|key| key.as_str().strip_prefix("site/"));
+            of.covers(host, domain)
+        });
+        covering.map(|(_, key)| key)
     }
 
     /// Returns a permit if a request of `lane` may leave now.
@@ -469,4 +493,55 @@ fn egress_name(proxy: &str) -> String {
             ))
         })
         .unwrap_or_else(|| "proxy".to_owned())
+}
+
+/// Returns what the hosts of an operator's sites follow, unless the operator set a law or numbers
+/// for them as well.
+fn paced_by_site(settings: &Settings) -> Option<Arc<KeyRule>> {
+    let has_none = settings.law.is_none() && settings.numbers == OperatorNumbers::default();
+    has_none.then(|| {
+        Arc::new(KeyRule {
+            learn: false,
+            ..KeyRule::default()
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Knobs;
+
+    /// Returns how many requests to a host with `--site-rps 127.0.0.1:5` may leave back to back.
+    fn burst(knobs: Knobs) -> usize {
+        let site_rps = Some("127.0.0.1:5".parse().unwrap());
+        let settings = Settings::checked(Knobs { site_rps, ..knobs }).unwrap();
+        let limits = Limits::new(&settings).unwrap();
+        let keys = limits
+            .keys(&Url::parse("http://127.0.0.1/").unwrap())
+            .unwrap();
+        let permits = (0..20).map(|_| limits.limiter.try_acquire(&keys[0][..]));
+        permits.map_while(Result::ok).count()
+    }
+
+    #[test]
+    fn a_site_with_a_rate_has_it_from_the_first_request_on() {
+        assert_eq!(burst(Knobs::default()), 5);
+    }
+
+    #[test]
+    fn a_law_or_a_number_of_the_operator_holds_beside_a_sites_rate() {
+        let law = Some(crate::config::LawName::Discover);
+        let learns = Knobs {
+            law,
+            ..Knobs::default()
+        };
+        assert!(burst(learns) < 5);
+        let in_flight = Some(2);
+        let few = Knobs {
+            in_flight,
+            ..Knobs::default()
+        };
+        assert_eq!(burst(few), 2);
+    }
 }

@@ -82,6 +82,12 @@ impl Limits {
 /// Reads the rules of `--policy`, and fills the labels of `--labels` and `--client` into them.
 pub(super) fn read(file: &Path, settings: &Settings) -> Result<RuleBook, Wrong> {
     let book = crate::policy::read(file)?;
+    if book.rules().is_empty() {
+        let file = file.display();
+        return Err(Wrong(format!(
+            "{file}: the policy has no rule; add one, or leave --policy out"
+        )));
+    }
     let client = settings.client.as_deref().map(|name| (CLIENT, name));
     let labels = settings.labels.0.iter();
     let labels = labels.map(|(name, value)| (&**name, &**value));

@@ -251,7 +251,8 @@ impl Host {
             mut burst,
             in_flight: mut cap,
         } = within_profile(wish, limits);
-        if self.has_declared_alone() || self.is_frozen_by_rule() {
+        let learns_nothing = self.has_declared_alone() || self.is_frozen_by_rule();
+        if learns_nothing {
             (per_s, cap) = (f64::INFINITY, u32::MAX);
         }
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
@@ -267,7 +268,9 @@ impl Host {
         if let Some(most) = self.declared(config).in_flight() {
             cap = cap.min(most);
         }
-        per_s = self.within_busy_share(per_s, limits);
+        if !learns_nothing {
+            per_s = self.within_busy_share(per_s, limits);
+        }
         if let Some(pause) = self.pause(now) {
             (per_s, burst, cap) = (per_s.min(pause.rate()), 1.0, cap.min(1));
         }

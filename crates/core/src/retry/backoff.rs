@@ -25,7 +25,7 @@ pub enum Jitter {
     /// `min(cap, U[base, 3 x previous delay))`. The first time, the previous delay is `base`.
     /// Ignores `factor`.
     Decorrelated,
-    /// `d + U[0, x)`. The cap binds before the jitter, so delays reach just below `cap + x`.
+    /// `min(d + U[0, x), cap)`.
     Additive(Duration),
 }
 
@@ -62,7 +62,7 @@ impl Backoff {
         jitter: Jitter::Full,
     };
 
-    /// The backoff of a job scraper: 300 ms doubling to 4 s, then up to 120 ms more.
+    /// The backoff of a job scraper: 300 ms doubling, with up to 120 ms more, at most 4 s in all.
     pub const JOB_SCRAPER: Self = Self {
         base_us: 300_000,
         factor: 2.0,
@@ -110,8 +110,15 @@ impl Backoff {
                     .saturating_add(below(spread, rng))
                     .min(self.cap_us)
             }
-            Jitter::Additive(most) => grown.saturating_add(below(micros(most), rng)),
+            Jitter::Additive(most) => grown
+                .saturating_add(below(micros(most), rng))
+                .min(self.cap_us),
         })
+    }
+
+    /// Returns `delay`, or the cap if that is shorter.
+    pub(super) fn capped(&self, delay: Duration) -> Duration {
+        delay.min(Duration::from_micros(self.cap_us))
     }
 
     /// Returns `min(base x factor^n, cap)`. It multiplies squares, because the last digit of `powi`
@@ -245,7 +252,7 @@ mod tests {
             let equal = delay(Jitter::Equal);
             prop_assert!(equal < d && equal.as_micros() >= d.as_micros() / 2);
             let additive = delay(Jitter::Additive(extra));
-            prop_assert!(d <= additive && additive <= d + extra && (extra.is_zero() || additive < d + extra));
+            prop_assert!(d <= additive && additive <= (d + extra).min(cap));
             let decorrelated = delay(Jitter::Decorrelated);
             prop_assert!(base <= decorrelated && decorrelated <= cap.min(previous.unwrap_or(base).max(base) * 3));
         }

@@ -89,7 +89,7 @@ pub enum Refusals {
 pub struct Bonus {
     /// The statuses that it follows.
     pub statuses: RangeInclusive<u16>,
-    /// How much longer the retry waits.
+    /// How much longer the retry waits, up to the backoff's cap.
     pub extra: Duration,
 }
 
@@ -169,11 +169,9 @@ impl Policy {
 
     /// Returns the policy of a job scraper's retrying transport.
     ///
-    /// The delay before retry n, from 0, is `min(300 ms x 2^n, 4 s) + U[0, 120 ms) + bonus`. The
-    /// cap binds the doubling alone. Jitter and bonus are added on top, so the longest delay is
-    /// just below 4.72 s. 429 and 5xx are tried again. 401, 403 and 406 are tried again only with a
-    /// limit's headers, and then their bonus counts. The transport has no budget: call
-    /// [`Policy::decide`] with no accounts.
+    /// The delay before retry n, from 0, is `min(300 ms x 2^n + U[0, 120 ms) + bonus, 4 s)`. 429 and
+    /// 5xx are tried again. 401, 403 and 406 are tried again only with a limit's headers, and then
+    /// their bonus counts. The transport has no budget: call [`Policy::decide`] with no accounts.
     ///
     /// This preset differs in two ways. The scraper leaves the count to its caller; this preset
     /// makes four attempts. The scraper does not read Retry-After; here a Retry-After of up to an
@@ -329,7 +327,10 @@ impl Policy {
         let delay = report
             .retry_after
             .filter(|asked| !asked.is_zero())
-            .unwrap_or_else(|| backoff.saturating_add(self.bonus(report)));
+            .unwrap_or_else(|| {
+                let longer = backoff.saturating_add(self.bonus(report));
+                self.backoff.capped(longer)
+            });
         let accounts = if is_charged { accounts } else { &mut [] };
         match withdraw(accounts, self.budget_patience, now) {
             Some(wait) => Next::Retry {

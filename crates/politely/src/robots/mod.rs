@@ -1,9 +1,9 @@
-//! robots.txt (RFC 9309): the rules of one origin, and how long they may be remembered.
+//! robots.txt (RFC 9309): the rules of one origin.
 //!
 //! This module does no I/O. The fetch is a request like any other, paced by the same
 //! [limits](crate) as the pages. (In other crawlers robots fetches bypassed the limiter, and a host
 //! was hit hardest before its rules were known.) The caller passes the status and the bytes to
-//! [`RobotsCache::insert`].
+//! [`Robots::from_response`].
 //!
 //! | answer | meaning (RFC 9309) | here |
 //! | --- | --- | --- |
@@ -18,10 +18,9 @@
 //!
 //! 429 is a 4xx, but it means "not now", so it counts as unreachable.
 //!
-//! **Unreachable.** The next attempt is due after 1 min, doubling to 1 h. Meanwhile an earlier copy
-//! stays in force, however old (2.4 lets a copy outlive its 24 h only then). Without a copy the
-//! origin stays closed. The RFC permits treating it as unavailable after about 30 days, but that is
-//! a MAY. This crawler does not crawl a host whose robots.txt fails for a month.
+//! **Unreachable.** The caller asks again later. Meanwhile an earlier copy stays in force, however
+//! old (2.4 lets a copy outlive its 24 h only then). Without a copy the origin stays closed. The RFC
+//! permits treating it as unavailable after about 30 days, but that is a MAY.
 //!
 //! **The parser.** robotxt 0.7 is the best existing crate, but three things had to change.
 //! `User-agent: foobot/1.2` has to match `foobot`. A `Crawl-delay` between two `User-agent` lines
@@ -40,13 +39,10 @@
 //! In Google's parser `Allow: /dir/index.html` also opens `/dir/`. This parser does *not* do so,
 //! because it widens the permission.
 
-mod cache;
 mod delay;
-mod origin;
 mod parse;
 mod pattern;
 mod product;
-mod record;
 #[cfg(test)]
 mod tests;
 
@@ -54,11 +50,8 @@ use std::time::Duration;
 
 use url::Url;
 
-pub use cache::{Lookup, MAX_TTL, RETRY_FIRST, RETRY_MAX, RobotsCache};
 pub use delay::MAX_CRAWL_DELAY;
-pub use origin::Origin;
 pub use product::product_token;
-pub use record::RecordError;
 
 use pattern::Rule;
 

@@ -16,11 +16,7 @@ use super::{Availability, MAX_BYTES, Robots, delay};
 
 /// Reads the body of a successful response.
 pub(super) fn parse(body: &[u8], agent: &str) -> Robots {
-    parse_text(&decode(cut(body)), agent)
-}
-
-/// Parses a text of any length that this crate wrote.
-pub(super) fn parse_text(text: &[u8], agent: &str) -> Robots {
+    let text = decode(cut(body));
     let agent = token_of(agent.as_bytes());
     let (mut ours, mut everyones) = (Group::default(), Group::default());
     // Whether the next `User-agent` begins a new list of names, for rules and for delays.

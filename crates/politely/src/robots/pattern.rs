@@ -15,7 +15,7 @@ const DISALLOW: &str = "Disallow: ";
 /// `Allow` or `Disallow`, and a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// The normalised line, which a verdict shows and a record stores. The pattern is its end.
+    /// The normalised line, which a verdict shows. The pattern is its end.
     line: Box<str>,
     /// Bytes of the pattern before its first `*` (or the `$`), where most mismatches show.
     head: usize,
@@ -105,11 +105,6 @@ impl Rule {
             rest = &rest[at + piece.len()..];
         }
         true
-    }
-
-    /// Returns the memory of the rule, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.line.len()
     }
 
     fn pattern(&self) -> &str {

@@ -164,6 +164,7 @@ pub(super) async fn stats(
         refused_per_s,
         memory: stats.memory,
         hit_rate: api.coordinator.hit_rate(),
+        granted_at_once: 1.0 - api.coordinator.hit_rate(),
         average_wait_ms: stats.average_wait().as_secs_f64() * 1e3,
         limited_keys: watch.limited(api.coordinator.limiter()),
         workers,

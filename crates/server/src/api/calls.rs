@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely_api::wire::{
@@ -18,14 +17,10 @@ use super::body::Json;
 use super::problem::Wrong;
 use super::trace::Cause;
 use crate::coordinator::{Aftermath, Outcome, wait_for_disk};
-use crate::unread::Granted;
 use crate::watch::Worker;
 
 /// The result of a worker's call.
 type Answer<T> = Result<Json<T>, Wrong>;
-/// The result of a call that grants permits. The permits are attached so that they can be taken
-/// back if the caller does not read the answer.
-type Permitted<T> = Result<(Option<Extension<Granted>>, Json<T>), Wrong>;
 
 /// Acquires permits to send requests.
 #[utoipa::path(post, path = "/api/v1/acquire", request_body = Acquire, responses(
@@ -38,7 +33,7 @@ pub(super) async fn acquire(
     caller: Caller,
     cause: Cause,
     Json(call): Json<Acquire>,
-) -> Permitted<Acquired> {
+) -> Answer<Acquired> {
     sound(&call.client, "items", call.items.len(), 1)?;
     if let Some(session) = &call.session {
         let is_own = |worker: &str| caller.owns(worker);
@@ -52,7 +47,7 @@ pub(super) async fn acquire(
     if let Some(why) = api.coordinator.no_permits() {
         return Err(Wrong::busy(&why));
     }
-    let (outcome, granted) = api
+    let outcome = api
         .acquire(
             &client,
             &call.items,
@@ -62,15 +57,15 @@ pub(super) async fn acquire(
             &cause,
         )
         .await;
-    if let (Some(session), Some(Extension(granted))) = (&call.session, &granted) {
-        api.coordinator.bind_permits(session, granted.numbers());
+    if let Some(session) = &call.session {
+        api.coordinator.bind_permits(session, &outcome.granted);
     }
     refuse_if_capped(&outcome)?;
     let acquired = Acquired {
         retry_in_ms: retry_in_ms(&outcome),
         items: outcome.answers,
     };
-    Ok((granted, Json(acquired)))
+    Ok(Json(acquired))
 }
 
 /// Reports the outcomes of requests.
@@ -100,7 +95,7 @@ pub(super) async fn exchange(
     caller: Caller,
     cause: Cause,
     Json(call): Json<Exchange>,
-) -> Permitted<Exchanged> {
+) -> Answer<Exchanged> {
     sound(&call.client, "report", call.report.len(), 0)?;
     sound(&call.client, "acquire", call.acquire.len(), 0)?;
     if let Some(session) = &call.session {
@@ -131,13 +126,13 @@ pub(super) async fn exchange(
             retry_in_ms: (!items.is_empty()).then_some(1_000),
             acquire: items.map(|item| wait_for_disk(item, &why)).collect(),
         };
-        return Ok((None, Json(exchanged)));
+        return Ok(Json(exchanged));
     }
-    let (outcome, granted) = api
+    let outcome = api
         .acquire(&client, &call.acquire, call.want, wait_ms, gone, &cause)
         .await;
-    if let (Some(session), Some(Extension(granted))) = (&call.session, &granted) {
-        api.coordinator.bind_permits(session, granted.numbers());
+    if let Some(session) = &call.session {
+        api.coordinator.bind_permits(session, &outcome.granted);
     }
     if call.report.is_empty() {
         refuse_if_capped(&outcome)?;
@@ -147,7 +142,7 @@ pub(super) async fn exchange(
         retry_in_ms: retry_in_ms(&outcome),
         acquire: outcome.answers,
     };
-    Ok((granted, Json(exchanged)))
+    Ok(Json(exchanged))
 }
 
 /// Renews the leases of requests that take longer.
@@ -192,17 +187,15 @@ impl Api {
         wait_ms: u32,
         gone: Vec<u64>,
         cause: &Cause,
-    ) -> (Outcome, Option<Extension<Granted>>) {
+    ) -> Outcome {
         let wait = Duration::from_millis(u64::from(wait_ms.min(WAIT_MAX_MS)));
         let worker = self.coordinator.worker(client);
         let coordinator = &self.coordinator;
         let began = coordinator.now();
         let acquired = coordinator.acquire_with_others(&worker, items, want, wait, gone);
-        let mut outcome = acquired.await;
+        let outcome = acquired.await;
         self.trace(cause, client, items, began, &outcome);
-        let numbers = std::mem::take(&mut outcome.granted);
-        let granted = Granted::new(coordinator, worker, numbers);
-        (outcome, granted.map(Extension))
+        outcome
     }
 
     /// Returns the worker `client`, after adopting those of `permits` that another coordinator

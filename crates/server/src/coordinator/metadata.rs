@@ -3,10 +3,9 @@
 //! | coordinator | where the metadata of a key is |
 //! | --- | --- |
 //! | alone | in memory, and a row of the state folder |
-//! | shared | a cell of the engine: a version of 16 bytes, and JSON |
+//! | shared | a cell of the engine, as JSON |
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -14,22 +13,20 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use politely::Snapshot;
-use politely::cells::{Engine, EngineError, Version, Write, Written};
+use politely::cells::Engine;
 use politely::core::key::Key;
 use politely_api::wire::{self, Change, KeyPatch, Metadata};
 
-use super::config_cell::KEEP;
+use super::Coordinator;
 use super::operate::NotSet;
 use super::report::error;
-use super::{Coordinator, acquire};
+use crate::cells::{CellError, Cells, FOREVER, unseal};
 
 /// The prefix of a row in the state folder. No key begins with it.
 pub(super) const ROW: &str = "\u{1}metadata/";
 /// The most entries of a key, and the most bytes of all their names and values.
 const ENTRIES_MAX: usize = 32;
 const BYTES_MAX: usize = 4_096;
-/// The most attempts of a write while other coordinators write.
-const TRIES: u32 = 16;
 /// The number of cells that are written at a time, and that are read in one call.
 const AT_A_TIME: usize = 64;
 const READ_AT_ONCE: usize = 512;
@@ -41,13 +38,7 @@ pub(super) struct KeyMetadata {
     /// The number of changes in this run, which orders the rows.
     changes: AtomicU64,
     /// The engine that has the metadata, if the keys are shared.
-    cells: OnceLock<MetadataCells>,
-}
-
-struct MetadataCells {
-    engine: Arc<dyn Engine>,
-    writer: u64,
-    writes: AtomicU64,
+    cells: OnceLock<Cells>,
 }
 
 /// Returns an error if the change cannot be kept.
@@ -81,11 +72,7 @@ pub(super) fn change(patch: &KeyPatch) -> Change<Metadata> {
 
 impl Coordinator {
     pub(super) fn share_metadata(&self, engine: Arc<dyn Engine>) {
-        let _ = self.0.metadata.cells.set(MetadataCells {
-            engine,
-            writer: RandomState::new().hash_one(std::process::id()),
-            writes: AtomicU64::new(0),
-        });
+        let _ = self.0.metadata.cells.set(Cells::new(engine));
     }
 
     /// Takes over a row of the state folder.
@@ -110,7 +97,7 @@ impl Coordinator {
             });
         let changes: Vec<_> = changes.collect();
         if let Some(cells) = self.0.metadata.cells.get() {
-            let writes = stream::iter(changes).map(|(key, metadata)| cells.set(key, metadata));
+            let writes = stream::iter(changes).map(|(key, metadata)| set(cells, key, metadata));
             return writes.buffer_unordered(AT_A_TIME).try_collect().await;
         }
         let mut rows = Vec::new();
@@ -148,65 +135,33 @@ impl Coordinator {
         };
         let mut found = BTreeMap::new();
         for keys in keys.chunks(READ_AT_ONCE) {
-            let values = cells.read(keys).await.map_err(|why| why.to_string())?;
-            let decoded = keys.iter().zip(values);
-            found.extend(decoded.filter_map(|(key, value)| {
-                let metadata = decode(&value?)?;
-                (!metadata.is_empty()).then(|| (key.clone(), metadata))
-            }));
+            let names: Vec<_> = keys.iter().map(cell).collect();
+            let values = cells.read_all(names.clone()).await;
+            let values = values.map_err(|why| why.to_string())?;
+            for ((key, name), value) in keys.iter().zip(&names).zip(values) {
+                let content = value.as_deref().and_then(|value| unseal(name, value).ok());
+                let metadata = content.and_then(|json| serde_json::from_slice(json).ok());
+                let metadata = metadata.filter(|metadata: &Metadata| !metadata.is_empty());
+                found.extend(metadata.map(|metadata| (key.clone(), metadata)));
+            }
         }
         Ok(found)
     }
 }
 
-impl MetadataCells {
-    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
-        let read = self.engine.read(keys.iter().map(cell).collect());
-        let read = tokio::time::timeout(acquire::ENGINE_TIME, read).await;
-        read.map_err(|_| late())?.into_iter().collect()
+/// Replaces the metadata of a key. Of two changes at the same time, either may be the last.
+async fn set(cells: &Cells, key: Key, metadata: Option<Metadata>) -> Result<(), NotSet> {
+    let name = cell(&key);
+    let held = cells.read(&name).await.map_err(CellError::from)?;
+    if held.is_none() && metadata.is_none() {
+        return Ok(());
     }
-
-    /// Replaces the metadata of a key. Of two changes at the same time, either may be the last.
-    async fn set(&self, key: Key, metadata: Option<Metadata>) -> Result<(), NotSet> {
-        let away = |why: EngineError| NotSet::Unkept(format!("the engine is away: {why}"));
-        let read = self.read(std::slice::from_ref(&key)).await.map_err(away)?;
-        let mut before = read.into_iter().next().flatten();
-        if before.is_none() && metadata.is_none() {
-            return Ok(());
-        }
-        let json = serde_json::to_vec(&metadata.unwrap_or_default()).unwrap_or_default();
-        for _ in 0..TRIES {
-            let number = self.writes.fetch_add(1, Ordering::Relaxed);
-            let version = [self.writer.to_le_bytes(), number.to_le_bytes()].concat();
-            let write = Write {
-                cell: cell(&key),
-                expected: before.as_deref().and_then(Version::of),
-                before: before.map(Arc::from),
-                value: [version, json.clone()].concat(),
-                keep: KEEP,
-                notify: false,
-            };
-            let written = self.engine.compare_and_set(vec![write]);
-            let written = tokio::time::timeout(acquire::ENGINE_TIME, written).await;
-            let first = written.ok().and_then(|written| written.into_iter().next());
-            match first.unwrap_or_else(|| Err(late())).map_err(away)? {
-                Written::Done => return Ok(()),
-                Written::Conflict(found) => before = found,
-            }
-        }
-        let why = format!("other coordinators change the metadata of {key} all the time");
-        Err(NotSet::Unkept(why))
-    }
+    let json = serde_json::to_vec(&metadata.unwrap_or_default()).unwrap_or_default();
+    let change = |_: Option<&[u8]>| Ok::<_, NotSet>(Some(json.clone()));
+    cells.update(&name, held, FOREVER, change).await?;
+    Ok(())
 }
 
 fn cell(key: &Key) -> Arc<str> {
     format!("politely:metadata:{key}").into()
-}
-
-fn decode(value: &[u8]) -> Option<Metadata> {
-    serde_json::from_slice(value.get(Version::LEN..)?).ok()
-}
-
-fn late() -> EngineError {
-    EngineError("no answer in 1 s".to_owned())
 }

@@ -53,12 +53,13 @@ use politely::{Clock, Limiter, Retries};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::cells::Cells;
 use crate::fleet_log::FleetLog;
 use crate::store::{Kept, Store};
 use crate::usage::Usage;
 use crate::watch::Watch;
 use crate::webhook::{Delivery, Webhook, Webhooks};
-use config_cell::ConfigCell;
+use config_cell::FollowedCell;
 use config_changes::Changes;
 use health::Health;
 use key_owners::KeyOwners;
@@ -67,7 +68,7 @@ use permits::Permits;
 pub use policy_reads::{PolicyRead, PolicyReads};
 pub use rules::PolicyRefused;
 use rules::Rules;
-use sessions::{SessionCells, Sessions};
+use sessions::Sessions;
 use signer::Signer;
 use wishes::Wishes;
 
@@ -149,16 +150,16 @@ pub(crate) struct Inner {
     saves_for_room: AtomicU64,
     health: Health,
     /// The cell of the shared configuration, if the keys are shared.
-    config_cell: OnceLock<ConfigCell>,
+    config_cell: OnceLock<FollowedCell>,
     /// The cell of the shared policy, if the keys are shared.
-    policy_cell: OnceLock<ConfigCell>,
+    policy_cell: OnceLock<FollowedCell>,
     /// The number of permits that expired without a report.
     expired: AtomicU64,
     closing: watch::Sender<bool>,
     wishes: Wishes,
     sessions: Sessions,
     /// The cells of sessions, if the keys are shared.
-    session_cells: OnceLock<SessionCells>,
+    session_cells: OnceLock<Cells>,
     owners: KeyOwners,
     metadata: KeyMetadata,
     /// Items that wait in queues, over all calls.

@@ -17,6 +17,7 @@ use politely_api::wire::{
 
 use super::report::{error, ms_up};
 use super::{Coordinator, Settings, metadata};
+use crate::cells::CellError;
 use crate::store::{Counters, Store};
 
 /// The time for the engine to answer. After that a key is shown in this coordinator's own state.
@@ -221,11 +222,11 @@ impl Coordinator {
         self.0.usage.page(query, self.now())
     }
 
-    /// Returns the share of requested items that were granted at once.
+    /// Returns the share of requested items that met a limit and had to wait.
     pub(crate) fn hit_rate(&self) -> f64 {
         match self.hits() {
-            (_, 0) => 1.0,
-            (at_once, requested) => at_once as f64 / requested as f64,
+            (_, 0) => 0.0,
+            (at_once, requested) => requested.saturating_sub(at_once) as f64 / requested as f64,
         }
     }
 
@@ -336,6 +337,12 @@ impl NotSet {
             Self::Wrong(error) => &error.field,
             other => panic!("{other:?}"),
         }
+    }
+}
+
+impl From<CellError> for NotSet {
+    fn from(why: CellError) -> Self {
+        Self::Unkept(why.to_string())
     }
 }
 

@@ -7,16 +7,14 @@
 use std::time::Duration;
 
 use super::Coordinator;
-use super::config_cell::{ConfigCell, unseal};
 use super::rules::PolicyRefused;
+use crate::cells::{CellError, FOREVER, unseal};
 
 pub(super) const POLICY_CELL: &str = "politely:policy";
 /// The time between two reads of the cell. A large policy is read less often: each such part of it
 /// adds another second.
 const READ_EVERY: Duration = Duration::from_secs(1);
 const PART: usize = 256 << 10;
-/// The most attempts of a change while other coordinators write.
-const TRIES: u32 = 16;
 
 impl Coordinator {
     /// Writes `text` into the cell, if the policy is shared.
@@ -28,21 +26,17 @@ impl Coordinator {
             return Ok(());
         };
         let _one = cell.reading.lock().await;
-        let failed = PolicyRefused::Engine;
-        for _ in 0..TRIES {
-            let held = cell.read().await.map_err(failed)?;
-            if held.as_deref().is_some_and(|held| holds(held, text)) {
-                *cell.seen.lock() = held;
-                return Ok(());
-            }
-            let value = cell.seal(text.as_bytes());
-            if cell.write(held, &value).await.map_err(failed)? {
-                *cell.seen.lock() = Some(value);
-                return Ok(());
-            }
-        }
-        let why = "other coordinators change the policy all the time".to_owned();
-        Err(PolicyRefused::Engine(why))
+        let held = cell.read().await?;
+        let change = |found: Option<&[u8]>| {
+            let held = found.and_then(|value| unseal(&cell.name, value).ok());
+            let is_new = held != Some(text.as_bytes());
+            Ok::<_, PolicyRefused>(is_new.then(|| text.as_bytes().to_vec()))
+        };
+        let value = (cell.cells)
+            .update(&cell.name, held, FOREVER, change)
+            .await?;
+        *cell.seen.lock() = value;
+        Ok(())
     }
 
     /// Publishes a policy that was read from the file, or reads the policy of the engine.
@@ -61,30 +55,24 @@ impl Coordinator {
             return Ok(());
         }
         let _one = cell.reading.lock().await;
-        let Some(value) = cell.read().await? else {
-            return self.publish_again(cell).await;
+        let words = |why: CellError| why.to_string();
+        let Some(value) = cell.read().await.map_err(words)? else {
+            // The engine lost the cell, so the policy in force is written again.
+            let text = self.policy_text();
+            return match text.is_empty() {
+                true => Ok(()),
+                false => cell.restore(text.as_bytes()).await.map_err(words),
+            };
         };
         if cell.seen.lock().as_deref() == Some(&*value) {
             return Ok(());
         }
-        let content = unseal(POLICY_CELL, &value)?;
+        let content = unseal(&cell.name, &value).map_err(words)?;
         let text = String::from_utf8_lossy(content).into_owned();
         let followed = self.follow_policy(text).await;
         // A text that this version does not understand is not read again and again.
         *cell.seen.lock() = Some(value);
         followed.map_err(|why| format!("the cell {POLICY_CELL:?}: {why}"))
-    }
-
-    /// Writes the policy in force after the engine lost the cell.
-    async fn publish_again(&self, cell: &ConfigCell) -> Result<(), String> {
-        let text = self.policy_text();
-        if !text.is_empty() {
-            let value = cell.seal(text.as_bytes());
-            if cell.write(None, &value).await? {
-                *cell.seen.lock() = Some(value);
-            }
-        }
-        Ok(())
     }
 
     /// Keeps the policy of this coordinator and that of the engine the same.
@@ -108,8 +96,4 @@ impl Coordinator {
             tokio::time::sleep(READ_EVERY * (1 + parts)).await;
         }
     }
-}
-
-fn holds(value: &[u8], text: &str) -> bool {
-    unseal(POLICY_CELL, value).is_ok_and(|content| content == text.as_bytes())
 }

@@ -19,6 +19,7 @@ use super::Coordinator;
 use super::names::KEYS_MAX;
 use super::policy_reads;
 use super::report::error;
+use crate::cells::CellError;
 
 /// The text of the policy in force, and its file. The limiter has its rules.
 #[derive(Default)]
@@ -52,6 +53,12 @@ pub enum PolicyRefused {
     /// The engine did not take the policy.
     #[error("the engine did not take the policy: {0}")]
     Engine(String),
+}
+
+impl From<CellError> for PolicyRefused {
+    fn from(why: CellError) -> Self {
+        Self::Engine(why.to_string())
+    }
 }
 
 impl Rules {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use politely::cells::{Engine, EngineError, Version, Write, Written};
+use politely::cells::Engine;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use smallvec::SmallVec;
@@ -21,13 +21,12 @@ use tokio::time::Instant;
 
 use super::acquire::ENGINE_TIME;
 use super::names::{MAC_LEN, Mac, Name};
+use crate::cells::{CellError, Cells, FOREVER, unseal};
 
 /// The file of the secret in the state folder.
 const FILE: &str = "permits.secret";
-/// The engine's cell of the secret. Its value is a version and the secret.
+/// The engine's cell of the secret.
 const CELL: &str = "politely:permits";
-/// The lifetime of the cell: ten years.
-const KEEP: Duration = Duration::from_hours(24 * 3_650);
 /// The interval between two reads of the cell.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The pause after the engine did not answer.
@@ -53,7 +52,7 @@ struct Keys {
 
 /// The engine that holds the secret of several coordinators.
 struct Shared {
-    engine: Arc<dyn Engine>,
+    cells: Cells,
     is_agreed: AtomicBool,
     /// The earliest time of the next read.
     next: tokio::sync::Mutex<Option<Instant>>,
@@ -82,7 +81,7 @@ impl Signer {
     /// Shares the secret with all coordinators of `engine`.
     pub(super) fn share(&self, engine: Arc<dyn Engine>) {
         let shared = Shared {
-            engine,
+            cells: Cells::new(engine),
             is_agreed: AtomicBool::new(false),
             next: tokio::sync::Mutex::new(None),
         };
@@ -134,42 +133,25 @@ impl Signer {
     }
 
     async fn look(&self, shared: &Shared) {
-        let looked = tokio::time::timeout(ENGINE_TIME, self.exchange(&*shared.engine)).await;
+        let looked = tokio::time::timeout(ENGINE_TIME, self.exchange(&shared.cells)).await;
         if let Ok(Ok(secret)) = looked {
             self.adopt(secret);
             shared.is_agreed.store(true, Ordering::Release);
         }
     }
 
-    /// Returns the secret of the cell. Writes this coordinator's secret into an empty cell.
-    async fn exchange(&self, engine: &dyn Engine) -> Result<Secret, EngineError> {
-        let read = engine.read(vec![CELL.into()]).await;
-        let held = read.into_iter().next().unwrap_or(Ok(None))?;
-        if let Some(secret) = held.as_deref().and_then(of_value) {
-            return Ok(secret);
-        }
-        let secret = self.keys.read().secret;
-        let mut value = random()[..Version::LEN].to_vec();
-        value.extend(secret);
-        let write = Write {
-            cell: CELL.into(),
-            expected: held.as_deref().and_then(Version::of),
-            before: held.map(Into::into),
-            value,
-            keep: KEEP,
-            notify: false,
+    /// Returns the secret of the cell. Writes this coordinator's secret into a cell without one.
+    async fn exchange(&self, cells: &Cells) -> Result<Secret, CellError> {
+        let name: Arc<str> = CELL.into();
+        let of_value = |value: &[u8]| Secret::try_from(unseal(&name, value).ok()?).ok();
+        let own = self.keys.read().secret;
+        let held = cells.read(&name).await?;
+        let change = |found: Option<&[u8]>| {
+            let has_none = found.and_then(of_value).is_none();
+            Ok::<_, CellError>(has_none.then(|| own.to_vec()))
         };
-        let written = engine.compare_and_set(vec![write]).await;
-        match written.into_iter().next() {
-            Some(Ok(Written::Done)) => Ok(secret),
-            Some(Ok(Written::Conflict(Some(value)))) => {
-                of_value(&value).ok_or_else(|| EngineError("the cell is not a secret".to_owned()))
-            }
-            Some(Err(why)) => Err(why),
-            Some(Ok(Written::Conflict(None))) | None => {
-                Err(EngineError("the cell has changed".to_owned()))
-            }
-        }
+        let value = cells.update(&name, held, FOREVER, change).await?;
+        Ok(value.as_deref().and_then(of_value).unwrap_or(own))
     }
 
     fn adopt(&self, secret: Secret) {
@@ -212,10 +194,6 @@ fn mac(key: &hmac::Key, client: &str, name: &Name) -> Mac {
     let mut mac = [0; MAC_LEN];
     mac.copy_from_slice(&hmac::sign(key, &text).as_ref()[..MAC_LEN]);
     mac
-}
-
-fn of_value(value: &[u8]) -> Option<Secret> {
-    value.get(Version::LEN..)?.try_into().ok()
 }
 
 fn random() -> Secret {

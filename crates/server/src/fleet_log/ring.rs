@@ -7,9 +7,6 @@
 //!
 //! | bytes | content of a cell |
 //! | --- | --- |
-//! | 16 | the version: the writer and the number of its write |
-//! | 1 | the layout, [`LAYOUT`] |
-//! | 4 | CRC-32 of the rest, little-endian |
 //! | 8, 8 | the run of the log, and the number of the batch |
 //! | 8, 4 | the number of events before the batch, and in it |
 //! | rest | the content |
@@ -21,19 +18,18 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely::cells::{Engine, EngineError, Version, Write, Written};
+use politely::cells::{Engine, EngineError, Written};
+
+use crate::cells::{Cells, unseal};
 
 /// The number of cells. At a hundred batches a second, a coordinator may stand still for ten
 /// seconds and miss nothing.
 pub(super) const CELLS: u64 = 1_024;
-const LAYOUT: u8 = 1;
-/// The length of everything before the content.
-const HEAD: usize = Version::LEN + 1 + 4 + 8 + 8 + 8 + 4;
+/// The length of everything before the content of a batch.
+const HEAD: usize = 8 + 8 + 8 + 4;
 const NAME: &str = "politely:log";
 /// The lifetime of a cell that is not written again.
 const KEEP: Duration = Duration::from_hours(24);
-/// The time for a call of the engine. After that it counts as failed.
-const CALL: Duration = Duration::from_secs(1);
 /// The most attempts of an append while other coordinators append.
 const TRIES: u32 = 64;
 
@@ -51,12 +47,10 @@ pub(super) struct Batch {
 
 /// The ring as one coordinator knows it.
 pub(super) struct Ring {
-    engine: Arc<dyn Engine>,
-    cells: Vec<Arc<str>>,
+    cells: Cells,
+    names: Vec<Arc<str>>,
     /// The value of each cell as last seen.
     seen: Vec<Option<Arc<[u8]>>>,
-    writer: u64,
-    writes: u64,
     run: u64,
     /// The number of the next batch.
     next: u64,
@@ -68,13 +62,11 @@ impl Ring {
     pub(super) fn new(engine: Arc<dyn Engine>) -> Self {
         let random = RandomState::new();
         Self {
-            engine,
-            cells: (0..CELLS)
+            cells: Cells::new(engine),
+            names: (0..CELLS)
                 .map(|cell| format!("{NAME}:{cell}").into())
                 .collect(),
             seen: vec![None; CELLS as usize],
-            writer: random.hash_one(std::process::id()),
-            writes: 0,
             run: random.hash_one("run") | 1,
             next: 0,
             events: 0,
@@ -83,15 +75,15 @@ impl Ring {
 
     /// Returns the names of all cells.
     pub(super) fn cells(&self) -> Vec<Arc<str>> {
-        self.cells.clone()
+        self.names.clone()
     }
 
     /// Reads the whole ring and returns its batches, oldest first.
     pub(super) async fn open(&mut self) -> Result<Vec<Batch>, EngineError> {
-        let values = self.read(self.cells()).await?;
+        let values = self.cells.read_all(self.cells()).await?;
         let mut batches = Vec::new();
         for (cell, value) in values.into_iter().enumerate() {
-            batches.extend(value.as_deref().and_then(decode));
+            batches.extend(value.as_deref().and_then(|value| self.decode(cell, value)));
             self.seen[cell] = value.map(Arc::from);
         }
         batches.sort_unstable_by_key(|batch| batch.number);
@@ -124,19 +116,14 @@ impl Ring {
                 content: content.to_vec(),
             };
             let value = self.encode(&batch);
-            match self.write(cell, value.clone()).await {
-                Ok(Written::Done) => {}
-                Ok(Written::Conflict(found)) => {
-                    self.handle_value(cell, found, on_batch).await?;
-                    continue;
-                }
-                // A write without an answer may have succeeded.
-                Err(why) => {
-                    let found = self.read(vec![Arc::clone(&self.cells[cell])]).await?;
-                    if found.first() != Some(&Some(value.clone())) {
-                        return Err(why);
-                    }
-                }
+            let before = self.seen[cell].as_deref().map(<[u8]>::to_vec);
+            let kept = (KEEP, true);
+            let written = self
+                .cells
+                .write(&self.names[cell], before, value.clone(), kept);
+            if let Written::Conflict(found) = written.await? {
+                self.handle_value(cell, found, on_batch).await?;
+                continue;
             }
             self.seen[cell] = Some(value.into());
             self.pass(&batch);
@@ -155,8 +142,7 @@ impl Ring {
     ) -> Result<(), EngineError> {
         loop {
             let (next, cell) = (self.next, Self::cell_of(self.next));
-            let found = self.read(vec![Arc::clone(&self.cells[cell])]).await?;
-            let found = found.into_iter().next().flatten();
+            let found = self.cells.read(&self.names[cell]).await?;
             self.handle_value(cell, found, on_batch).await?;
             if self.next == next {
                 return Ok(());
@@ -192,14 +178,15 @@ impl Ring {
         value: Option<Vec<u8>>,
         on_batch: &mut impl FnMut(Batch),
     ) -> Result<(), EngineError> {
-        let batch = value.as_deref().and_then(decode);
+        let batch = value.as_deref().and_then(|value| self.decode(cell, value));
         let Some(batch) = batch else {
             self.seen[cell] = value.map(Arc::from);
             return Ok(());
         };
         if batch.number < self.next {
             // The notice of a batch may come after the batch that replaced it.
-            let seen = self.seen[cell].as_deref().and_then(decode);
+            let seen = self.seen[cell].as_deref();
+            let seen = seen.and_then(|value| self.decode(cell, value));
             if seen.is_none_or(|seen| seen.run != batch.run || seen.number <= batch.number) {
                 self.seen[cell] = value.map(Arc::from);
             }
@@ -209,10 +196,11 @@ impl Ring {
         if batch.run == self.run && batch.number > self.next {
             let first = self.next.max(batch.number.saturating_sub(CELLS - 1));
             let cells: Vec<_> = (first..batch.number).map(Self::cell_of).collect();
-            let names = cells.iter().map(|cell| Arc::clone(&self.cells[*cell]));
-            let values = self.read(names.collect()).await?;
+            let names = cells.iter().map(|cell| Arc::clone(&self.names[*cell]));
+            let values = self.cells.read_all(names.collect()).await?;
             for (cell, value) in cells.into_iter().zip(values) {
-                let missed = value.as_deref().and_then(decode);
+                let missed = value.as_deref();
+                let missed = missed.and_then(|value| self.decode(cell, value));
                 self.seen[cell] = value.map(Arc::from);
                 if let Some(missed) = missed
                     && missed.run == self.run
@@ -239,65 +227,32 @@ impl Ring {
         (number % CELLS) as usize
     }
 
-    async fn read(&self, cells: Vec<Arc<str>>) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
-        let read = tokio::time::timeout(CALL, self.engine.read(cells)).await;
-        read.map_err(|_| late())?.into_iter().collect()
+    fn encode(&self, batch: &Batch) -> Vec<u8> {
+        let mut content = Vec::with_capacity(HEAD + batch.content.len());
+        content.extend(batch.run.to_le_bytes());
+        content.extend(batch.number.to_le_bytes());
+        content.extend(batch.events_before.to_le_bytes());
+        content.extend(batch.events.to_le_bytes());
+        content.extend(&batch.content);
+        self.cells.seal(&content)
     }
 
-    async fn write(&self, cell: usize, value: Vec<u8>) -> Result<Written, EngineError> {
-        let before = self.seen[cell].clone();
-        let write = Write {
-            cell: Arc::clone(&self.cells[cell]),
-            expected: before.as_deref().and_then(Version::of),
-            before,
-            value,
-            keep: KEEP,
-            notify: true,
-        };
-        let written = tokio::time::timeout(CALL, self.engine.compare_and_set(vec![write])).await;
-        let first = written.map_err(|_| late())?.into_iter().next();
-        first.unwrap_or_else(|| Err(late()))
+    /// Returns the batch in a value of a cell, or `None` if the value is damaged or of another
+    /// layout.
+    fn decode(&self, cell: usize, value: &[u8]) -> Option<Batch> {
+        let rest = unseal(&self.names[cell], value).ok()?;
+        let (run, rest) = rest.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (events_before, rest) = rest.split_first_chunk()?;
+        let (events, content) = rest.split_first_chunk()?;
+        Some(Batch {
+            run: u64::from_le_bytes(*run),
+            number: u64::from_le_bytes(*number),
+            events_before: u64::from_le_bytes(*events_before),
+            events: u32::from_le_bytes(*events),
+            content: content.to_vec(),
+        })
     }
-
-    fn encode(&mut self, batch: &Batch) -> Vec<u8> {
-        self.writes += 1;
-        let mut value = Vec::with_capacity(HEAD + batch.content.len());
-        value.extend(self.writer.to_le_bytes());
-        value.extend(self.writes.to_le_bytes());
-        value.extend([LAYOUT, 0, 0, 0, 0]);
-        value.extend(batch.run.to_le_bytes());
-        value.extend(batch.number.to_le_bytes());
-        value.extend(batch.events_before.to_le_bytes());
-        value.extend(batch.events.to_le_bytes());
-        value.extend(&batch.content);
-        let sum = crc32fast::hash(&value[Version::LEN + 5..]);
-        value[Version::LEN + 1..Version::LEN + 5].copy_from_slice(&sum.to_le_bytes());
-        value
-    }
-}
-
-/// Returns the batch of a cell, or `None` if the value is damaged or of another layout.
-fn decode(value: &[u8]) -> Option<Batch> {
-    let (layout, rest) = value.get(Version::LEN..)?.split_first()?;
-    let (sum, rest) = rest.split_first_chunk()?;
-    if *layout != LAYOUT || crc32fast::hash(rest) != u32::from_le_bytes(*sum) {
-        return None;
-    }
-    let (run, rest) = rest.split_first_chunk()?;
-    let (number, rest) = rest.split_first_chunk()?;
-    let (events_before, rest) = rest.split_first_chunk()?;
-    let (events, content) = rest.split_first_chunk()?;
-    Some(Batch {
-        run: u64::from_le_bytes(*run),
-        number: u64::from_le_bytes(*number),
-        events_before: u64::from_le_bytes(*events_before),
-        events: u32::from_le_bytes(*events),
-        content: content.to_vec(),
-    })
-}
-
-fn late() -> EngineError {
-    EngineError("no answer in 1 s".to_owned())
 }
 
 #[cfg(test)]
@@ -370,7 +325,7 @@ mod tests {
         append(&mut ann, "a").await;
         let run = ann.run;
         let empty = Memory::new(Clock::system());
-        ann.engine = Arc::new(empty.clone());
+        ann.cells = Cells::new(Arc::new(empty.clone()));
         for _ in 0..CELLS {
             append(&mut ann, "b").await;
         }

@@ -64,7 +64,6 @@ pub(crate) struct Taken {
     pub(super) units: Vec<FrontierUnit>,
     /// The crawl of each unit.
     crawls: Vec<CrawlName>,
-    permits: Vec<Number>,
     /// The time after which a look may find more.
     pub(super) wake: Option<Duration>,
     /// The frontier that gets the units back if they are not used.
@@ -194,7 +193,6 @@ impl Taken {
         Self {
             units: Vec::new(),
             crawls: Vec::new(),
-            permits: Vec::new(),
             wake: None,
             service: Some(service),
         }
@@ -214,7 +212,6 @@ impl Taken {
         of: Granted,
     ) {
         let (grant, permits) = of.unwrap_or_default();
-        self.permits.extend(&permits);
         let urls = unit.pages.iter().map(|page| page.url.clone());
         let owner = Owner {
             worker: Arc::clone(&wish.worker),
@@ -241,21 +238,20 @@ impl Taken {
         });
     }
 
-    /// Returns the units, their permits, and the time after which to ask again if there is no unit.
-    pub(crate) fn into_units(mut self) -> (Vec<FrontierUnit>, Vec<Number>, Option<Duration>) {
+    /// Returns the units, and the time after which to ask again if there is no unit.
+    pub(crate) fn into_units(mut self) -> (Vec<FrontierUnit>, Option<Duration>) {
         let units = std::mem::take(&mut self.units);
-        let permits = std::mem::take(&mut self.permits);
         let wake = self.wake.filter(|_| units.is_empty());
-        (units, permits, wake)
+        (units, wake)
     }
 }
 
 impl Taken {
-    /// Returns the units, the crawl of each, and their permits.
-    pub(crate) fn into_named_units(mut self) -> (Vec<FrontierUnit>, Vec<CrawlName>, Vec<Number>) {
+    /// Returns the units, and the crawl of each.
+    pub(crate) fn into_named_units(mut self) -> (Vec<FrontierUnit>, Vec<CrawlName>) {
         let crawls = std::mem::take(&mut self.crawls);
-        let (units, permits, _) = self.into_units();
-        (units, crawls, permits)
+        let (units, _) = self.into_units();
+        (units, crawls)
     }
 }
 

@@ -22,11 +22,8 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::Watcher;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::frames::Framed;
 use super::outbox::Outbox;
-use super::streams::Streams;
 use crate::api::{Gate, Peer, Wrong};
-use crate::unread::{Granted, Unread};
 
 /// The time for a request's head, and for a TLS handshake.
 pub(super) const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -61,7 +58,6 @@ pub(super) async fn serve(
     address: IpAddr,
     gate: Arc<Gate>,
     watcher: Watcher,
-    unread: Arc<Unread>,
 ) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -76,28 +72,16 @@ pub(super) async fn serve(
         .keep_alive_interval(Some(HEAD_TIME));
     let heard = Arc::new(AtomicU8::new(Heard::Nothing as u8));
     let outbox = Outbox::new();
-    let streams = Arc::<Streams>::default();
-    let stream = Framed::new(stream, Arc::clone(&streams));
     let peer = Arc::new(Peer::new(address));
     let service = service_fn({
         let (heard, outbox) = (Arc::clone(&heard), Arc::clone(&outbox));
-        let (unread, streams) = (Arc::clone(&unread), Arc::clone(&streams));
         move |request: Request<Incoming>| {
             let (gate, peer) = (Arc::clone(&gate), Arc::clone(&peer));
             let is_http2 = request.version() == Version::HTTP_2;
             let said = if is_http2 { Heard::Http2 } else { Heard::Http1 };
             heard.store(said as u8, Ordering::Relaxed);
-            let outbox = is_http2.then(|| (Arc::clone(&outbox), Arc::clone(&streams)));
-            let unread = Arc::clone(&unread);
-            unread.read();
-            async move {
-                let mut response = answer(&gate, &peer, request, outbox).await;
-                let granted = response.extensions_mut().remove::<Granted>();
-                if !is_http2 {
-                    unread.answered(granted);
-                }
-                Ok::<_, Infallible>(response)
-            }
+            let outbox = is_http2.then(|| Arc::clone(&outbox));
+            async move { Ok::<_, Infallible>(answer(&gate, &peer, request, outbox).await) }
         }
     });
     let connection = builder
@@ -105,29 +89,27 @@ pub(super) async fn serve(
         .into_owned();
     // An error closes the connection, and the peer needs no other notice.
     tokio::select! {
-        done = watcher.watch(connection) => unread.ended(done.is_err()),
+        _ = watcher.watch(connection) => {}
         () = abandoned(&heard, &outbox) => {}
     }
-    streams.ended(unread.is_reset());
 }
 
 async fn answer(
     gate: &Gate,
     peer: &Peer,
     request: Request<Incoming>,
-    http2: Option<(Arc<Outbox>, Arc<Streams>)>,
+    http2: Option<Arc<Outbox>>,
 ) -> Response {
-    let Some((outbox, streams)) = http2 else {
+    let Some(outbox) = http2 else {
         return gate.answer(peer, request).await;
     };
     let open = outbox.open();
-    let mut response = if outbox.bytes() > UNSENT_MAX {
+    let response = if outbox.bytes() > UNSENT_MAX {
         Wrong::busy("too many answers of this connection wait to be read").into_response()
     } else {
         gate.answer(peer, request).await
     };
-    let granted = response.extensions_mut().remove::<Granted>();
-    open.follow(response, granted.map(|granted| (streams, granted)))
+    open.follow(response)
 }
 
 /// Waits until the connection is abandoned. Once an HTTP/1 request has arrived, the time-outs of

@@ -16,9 +16,6 @@ use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::streams::Streams;
-use crate::unread::Granted;
-
 /// The longest chunk that is handed to HTTP/2 at a time, in bytes.
 const CHUNK: usize = 16 << 10;
 
@@ -105,12 +102,8 @@ impl Drop for Ticket {
 }
 
 impl Open {
-    /// Tracks `response` until the peer has read it. `granted` are the permits in it.
-    pub(super) fn follow(
-        mut self,
-        response: Response,
-        granted: Option<(Arc<Streams>, Granted)>,
-    ) -> Response {
+    /// Tracks `response` until the peer has read it.
+    pub(super) fn follow(mut self, response: Response) -> Response {
         let bytes = response.body().size_hint().lower();
         self.bytes = bytes;
         self.outbox.0.lock().bytes += bytes;
@@ -120,8 +113,6 @@ impl Open {
                 body,
                 rest: Bytes::new(),
                 unread,
-                granted,
-                is_handed: false,
                 open: self,
             })
         })
@@ -144,37 +135,13 @@ struct Followed {
     rest: Bytes,
     /// The ticket for the time in which HTTP/2 could ask for a chunk and does not.
     unread: Option<Ticket>,
-    /// The permits in the answer. They are taken back if HTTP/2 does not ask for all chunks.
-    granted: Option<(Arc<Streams>, Granted)>,
-    /// The first chunk was handed over.
-    is_handed: bool,
     open: Open,
 }
 
 /// A chunk that HTTP/2 holds until it is sent.
 struct Chunk {
     bytes: Bytes,
-    /// The answer whose first chunk this is, if it grants permits.
-    watched: Option<(Arc<Streams>, u64)>,
     _ticket: Ticket,
-}
-
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        if let Some((streams, id)) = &self.watched {
-            streams.dropped(*id);
-        }
-    }
-}
-
-impl Drop for Followed {
-    fn drop(&mut self) {
-        if !self.is_end_stream()
-            && let Some((_, granted)) = &self.granted
-        {
-            granted.take_back();
-        }
-    }
 }
 
 impl AsRef<[u8]> for Chunk {
@@ -207,15 +174,8 @@ impl http_body::Body for Followed {
         let length = self.rest.len().min(CHUNK);
         let bytes = self.rest.split_to(length);
         let outbox = Arc::clone(&self.open.outbox);
-        let is_first = !std::mem::replace(&mut self.is_handed, true);
-        let watched = self.granted.as_ref().filter(|_| is_first);
-        let watched = watched.map(|(streams, granted)| {
-            let id = streams.handed(bytes.clone(), granted.clone());
-            (Arc::clone(streams), id)
-        });
         let chunk = Chunk {
             bytes,
-            watched,
             _ticket: outbox.ticket(),
         };
         self.unread = Some(outbox.ticket());
@@ -249,7 +209,7 @@ mod tests {
     async fn an_answer_that_is_not_taken_is_seen_at_each_stage() {
         let outbox = Outbox::new();
         let response = Response::new(Body::from(vec![7; CHUNK + 1]));
-        let mut body = outbox.open().follow(response, None).into_body();
+        let mut body = outbox.open().follow(response).into_body();
         let stalls = async || {
             assert!(!outbox.is_stalled(LIMIT));
             tokio::time::advance(LIMIT * 2).await;
@@ -275,7 +235,7 @@ mod tests {
         let outbox = Outbox::new();
         let silent = futures_util::stream::pending::<Result<Bytes, axum::Error>>();
         let response = Response::new(Body::from_stream(silent));
-        let mut body = outbox.open().follow(response, None).into_body();
+        let mut body = outbox.open().follow(response).into_body();
         let asked = tokio::time::timeout(LIMIT * 2, body.frame()).await;
         assert!(asked.is_err() && !outbox.is_stalled(LIMIT));
         assert!(!outbox.is_idle(LIMIT), "the stream is open");

@@ -95,7 +95,7 @@ const HELP: [(&str, &str); 45] = [
     ("politely_granted_total", "Permits granted."),
     (
         "politely_hit_ratio",
-        "Share of requested items that their keys granted at the first decision, since the start.",
+        "Share of requested items that met a limit and had to wait, since the start.",
     ),
     (
         "politely_journal_failures_total",

@@ -17,6 +17,7 @@ pub(super) mod pending;
 mod returned;
 mod supply;
 mod turn;
+mod under_way;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use pending::{Pending, Purpose};
 use doubt::Kept;
 use gates::Gate;
 pub(crate) use turn::{Job, Refused, Take};
+use under_way::UnderWay;
 
 /// A lane's number. Lanes live as long as the run.
 pub(crate) type LaneId = u32;
@@ -63,6 +65,7 @@ pub(crate) struct Lanes {
     /// Queues of lanes for keys that many lanes share.
     gates: Vec<Gate>,
     gate_of: HashMap<Key, u32>,
+    under_way: UnderWay,
     /// The number of requests that wait to be sent, robots.txt included.
     waiting: u64,
     /// The number of waiting requests that belong to lanes set aside.
@@ -100,6 +103,7 @@ impl Lanes {
             parked: HashMap::new(),
             gates: Vec::new(),
             gate_of: HashMap::new(),
+            under_way: UnderWay::default(),
             waiting: 0,
             aside: 0,
             in_flight: 0,
@@ -276,6 +280,8 @@ impl Lanes {
         let lane = &self.all[id as usize];
         if !lane.is_empty() || lane.doubts.wants_proof() {
             self.schedule(id, now);
+        } else {
+            self.rests(id, Timestamp::NEVER, now);
         }
     }
 

@@ -6,14 +6,14 @@ use politely::core::signal::{Resource, Signal};
 use std::time::Duration;
 
 const S: u64 = 1_000_000;
-fn policy() -> Policy {
+pub(super) fn policy() -> Policy {
     Policy {
         attempts_max: 2,
         ..Policy::crawler()
     }
 }
 
-fn at(secs: f64) -> Timestamp {
+pub(super) fn at(secs: f64) -> Timestamp {
     Timestamp::from_secs_f64(secs)
 }
 
@@ -27,7 +27,7 @@ fn lanes(robots: bool, urls: &[(&str, u64)]) -> Lanes {
 }
 
 /// A page whose URL ends with its number.
-fn page(url: &str, number: u64) -> Page {
+pub(super) fn page(url: &str, number: u64) -> Page {
     Page {
         url: format!("{url}?{number}").into(),
         given: None,
@@ -35,7 +35,7 @@ fn page(url: &str, number: u64) -> Page {
 }
 
 /// Adds a page, which the lane takes out of the crawl at once.
-fn add(lanes: &mut Lanes, lane: LaneId, page: Page, now: Timestamp) {
+pub(super) fn add(lanes: &mut Lanes, lane: LaneId, page: Page, now: Timestamp) {
     lanes.add(lane, 1, now);
     assert!(lanes.filled(lane, vec![page], now));
 }
@@ -45,7 +45,7 @@ fn number(pending: &Pending) -> u64 {
     number.parse().unwrap()
 }
 
-fn lane(lanes: &mut Lanes, url: &str) -> LaneId {
+pub(super) fn lane(lanes: &mut Lanes, url: &str) -> LaneId {
     let url = Url::parse(url).unwrap();
     lanes
         .lane_of(&url, || {
@@ -54,11 +54,11 @@ fn lane(lanes: &mut Lanes, url: &str) -> LaneId {
         .0
 }
 
-fn take(lanes: &mut Lanes, now: Timestamp) -> Take<()> {
+pub(super) fn take(lanes: &mut Lanes, now: Timestamp) -> Take<()> {
     lanes.take(now, |_| Ok(()))
 }
 
-fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
+pub(super) fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
     match take {
         Take::Send(job) => (job.lane, job.pending),
         Take::Drop(.., why) => panic!("dropped: {why}"),

@@ -96,7 +96,12 @@ impl Lanes {
                 continue;
             }
             lane.due = None;
-            let next = match lane.next(now) {
+            let next = lane.next(now);
+            if !self.may_begin(id, &next) {
+                continue;
+            }
+            let lane = &mut self.all[id as usize];
+            let next = match next {
                 Next::AskRobots => {
                     lane.ask_robots(id);
                     self.waiting += 1;
@@ -105,6 +110,7 @@ impl Lanes {
                 other => other,
             };
             match next {
+                Next::Nothing if lane.is_empty() => self.rests(id, Timestamp::NEVER, now),
                 Next::Nothing => {}
                 Next::Resolve => {
                     lane.awaits = Some(Awaited::Keys);
@@ -114,7 +120,10 @@ impl Lanes {
                     lane.awaits = Some(Awaited::Pages);
                     return Take::Fill(id, None);
                 }
-                Next::At(at) => self.schedule(id, at),
+                Next::At(at) => {
+                    self.rests(id, at, now);
+                    self.schedule(id, at);
+                }
                 Next::GiveUp(why) => {
                     if let Some(pending) = self.pull(id, Timestamp::NEVER) {
                         self.schedule(id, now);
@@ -262,6 +271,7 @@ impl Lanes {
     }
 
     pub(super) fn refused(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
+        self.rests(id, refused.at(), now);
         match refused {
             Refused::At(at) | Refused::Page(at) => self.schedule(id, at),
             Refused::Slot(at, key) => {

@@ -13,7 +13,8 @@ use crate::log;
 const HOSTS_MAX: usize = 100;
 /// The number of hosts in the table for people.
 const SHOWN_MAX: usize = 20;
-/// The job scraper's bounds of a suggested rate, in requests per second.
+/// The lowest suggested rate, and the rate from which on none higher is suggested, in requests per
+/// second. Both are the job scraper's.
 const SUGGESTED_MIN: f64 = 1.0;
 const SUGGESTED_MAX: f64 = 10.0;
 
@@ -49,8 +50,7 @@ struct HostRow {
     requests: u64,
     /// The law's rate at the end, in requests per second.
     rate: Option<f64>,
-    /// Whole requests per second that an operator may use for `--site-rps`. It is one more than now
-    /// after a run without a refusal, and one less after a run with refusals.
+    /// Whole requests per second that an operator may use for `--site-rps` ([`suggested`]).
     suggested_rps: Option<f64>,
 }
 
@@ -179,10 +179,8 @@ fn host_row(engine: &Engine, lane: &Lane) -> HostRow {
         .first()
         .and_then(|keys| engine.limits.rate(&keys[0]));
     let rate = rate.filter(|rate| rate.is_finite());
-    let suggested_rps = engine.limits.operator_rps(lane).or(rate).map(|base| {
-        let step = if refused > 0 { -1.0 } else { 1.0 };
-        (base.round() + step).clamp(SUGGESTED_MIN, SUGGESTED_MAX)
-    });
+    let rate = engine.limits.operator_rps(lane).or(rate);
+    let suggested_rps = rate.map(|rate| suggested(rate, refused, failed));
     HostRow {
         key: lane.name().to_owned(),
         pages,
@@ -191,6 +189,19 @@ fn host_row(engine: &Engine, lane: &Lane) -> HostRow {
         requests,
         rate,
         suggested_rps,
+    }
+}
+
+/// Returns the suggested rate after a run at `rate`: one less after refusals and block pages, the
+/// same after other failures, and else one more, up to ten.
+fn suggested(rate: f64, refused: u64, failed: u64) -> f64 {
+    let rate = rate.round().max(SUGGESTED_MIN);
+    if refused > 0 {
+        (rate - 1.0).max(SUGGESTED_MIN)
+    } else if failed > 0 || rate >= SUGGESTED_MAX {
+        rate
+    } else {
+        rate + 1.0
     }
 }
 
@@ -218,5 +229,31 @@ fn json(summary: &Summary) {
         line.push(b'\n');
         // A reader that closed the pipe is not an error.
         let _ = std::io::stdout().lock().write_all(&line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_suggested_rate_follows_how_the_run_went() {
+        let table = [
+            (4.0, 0, 0, 5.0),
+            (9.6, 0, 0, 10.0),
+            (10.0, 0, 0, 10.0),
+            (25.0, 0, 0, 25.0),
+            (4.0, 0, 3, 4.0),
+            (4.0, 2, 3, 3.0),
+            (25.0, 1, 0, 24.0),
+            (0.2, 1, 0, 1.0),
+        ];
+        for (rate, refused, failed, expected) in table {
+            let said = suggested(rate, refused, failed);
+            assert!(
+                (said - expected).abs() < 1e-9,
+                "{rate} {refused} {failed}: {said}"
+            );
+        }
     }
 }

@@ -6,6 +6,10 @@
 //! The length of the queue follows from TCP Vegas (Brakmo and Peterson 1994): requests in flight x
 //! (1 - unloaded latency / present latency). Both latencies are a low quantile, because a queue
 //! slows the fast requests too, and noise only the slow ones.
+//!
+//! A host may become slower for good. What looks like a queue is none if fewer requests in flight
+//! do not lower the latency. So the cap is eased off from time to time, and the unloaded latency is
+//! measured again, as Netflix's `GradientLimit` and Envoy's gradient controller do.
 
 use std::time::Duration;
 
@@ -19,6 +23,10 @@ const QUANTILE: f32 = 0.3;
 const LOOK: u16 = 40;
 /// Step of the quantile tracker, in octaves (factors of two).
 const STEP: f32 = 0.03;
+/// Number of consecutive latencies above the quantile, or below it, from which on its steps grow: 1
+/// and 0.1 % of all runs are as long by chance.
+const RUN_ABOVE: i8 = 12;
+const RUN_BELOW: i8 = -6;
 
 /// Share of a difference by which the unloaded latency follows at each evaluation. It follows
 /// slowly, because the least of many noisy values is too low.
@@ -39,6 +47,10 @@ const SETTLING: f32 = 24.0;
 const DRAINS: f32 = 0.04;
 /// Share of a difference by which the unloaded latency follows if the supposed queue was none.
 const MISTAKEN: f32 = 0.2;
+/// Number of evaluations without a queue and without growth until the cap is eased off.
+const PATIENCE: u8 = 4;
+/// Share of the cap that remains while it is eased off.
+const EASED: f32 = 0.75;
 
 /// The cap in flight that the latency allows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,10 +69,26 @@ pub(super) struct Queue {
     before: f32,
     /// Number of latencies so far.
     total: u16,
-    /// Whether the last evaluation saw a queue.
-    grew: bool,
+    /// Why the cap was lowered at the last evaluation.
+    eased: Eased,
     /// Whether a request was sent at the cap since the last evaluation.
     held_back: bool,
+    /// Consecutive latencies above the quantile, negative: below it.
+    #[serde(skip)]
+    run: i8,
+    /// Evaluations without a queue and without growth.
+    #[serde(skip)]
+    stalled: u8,
+}
+
+/// Why the cap was lowered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Eased {
+    Not,
+    /// A queue was seen.
+    Queue,
+    /// To see whether the latency falls with it.
+    Trial,
 }
 
 impl Default for Queue {
@@ -73,8 +101,10 @@ impl Default for Queue {
             most: 0,
             before: 0.0,
             total: 0,
-            grew: false,
+            eased: Eased::Not,
             held_back: false,
+            run: 0,
+            stalled: 0,
         }
     }
 }
@@ -97,15 +127,7 @@ impl Queue {
         if self.unloaded == 0.0 {
             (self.low, self.unloaded) = (x, x);
         }
-        self.total = self.total.saturating_add(1);
-        // The steps are large at first, because the first latency may be far from the quantile.
-        let step = STEP * (1.0 + SETTLING / f32::from(self.total));
-        self.low += step
-            * if x > self.low {
-                QUANTILE
-            } else {
-                QUANTILE - 1.0
-            };
+        self.track(x);
         self.seen = self.seen.saturating_add(1);
         self.most = self.most.max(beside.saturating_add(1)).min(CAP_MAX as u16);
         self.held_back |= f32::from(beside) + 1.0 >= self.cap.floor();
@@ -115,19 +137,25 @@ impl Queue {
         }
         let drift = self.low - self.unloaded;
         let under_way = f32::from(self.most);
+        let has_not_drained = self.before - self.low < DRAINS;
         // The unloaded latency shows only while very few requests are in flight.
         if self.most <= 3 && f32::from(self.total) < 2.0 * SETTLING {
             self.unloaded = self.low;
-        } else if drift < 0.0 || self.most <= 2 {
-            self.unloaded += drift * UNLOADED;
-        } else if self.grew && libm::fabsf(self.low - self.before) < DRAINS {
+        } else if drift > 0.0 && self.eased != Eased::Not && has_not_drained {
             // Fewer requests in flight did not lower the latency, so it is not due to a queue.
             self.unloaded += drift * MISTAKEN;
+        } else if drift < 0.0 || self.most <= 2 {
+            self.unloaded += drift * UNLOADED;
+        }
+        if self.eased == Eased::Trial {
+            self.cap = (self.cap / EASED).min(CAP_MAX);
         }
         let queued = under_way * (1.0 - libm::exp2f(self.unloaded - self.low));
         let queue = queued > 0.8 + 0.2 * under_way;
+        let again = queue && self.eased == Eased::Queue;
+        self.eased = Eased::Not;
         if queue {
-            self.before = self.low;
+            (self.eased, self.before) = (Eased::Queue, self.low);
             self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
         } else if self.held_back && queued < 0.25 + 0.15 * under_way {
             let more = if eager {
@@ -136,11 +164,33 @@ impl Queue {
                 1.0
             };
             self.cap = (self.cap + more).min(CAP_MAX);
+        } else if self.held_back {
+            self.stalled += 1;
+            if self.stalled >= PATIENCE {
+                self.stalled = 0;
+                (self.eased, self.before) = (Eased::Trial, self.low);
+                self.cap = (self.cap * EASED).max(1.0);
+            }
         }
         (self.seen, self.most, self.held_back) = (0, 0, false);
-        let again = queue && self.grew;
-        self.grew = queue;
         again
+    }
+
+    /// Moves the low quantile towards the latency `x`.
+    fn track(&mut self, x: f32) {
+        self.total = self.total.saturating_add(1);
+        let (is_above, run) = (x > self.low, self.run);
+        self.run = match is_above {
+            true => run.max(0).saturating_add(1),
+            false => run.min(0).saturating_sub(1),
+        };
+        let beyond = (self.run.saturating_sub(RUN_ABOVE)).max(RUN_BELOW.saturating_sub(self.run)).max(0);
+        // The steps are large at first, because the first latency may be far from the quantile.
+        // They grow while all latencies are on one side, because the latency has changed.
+        let step = STEP * (1.0 + SETTLING / f32::from(self.total) + f32::from(beyond));
+        let share = if is_above { QUANTILE } else { QUANTILE - 1.0 };
+        let to = self.low + step * share;
+        self.low = if is_above { to.min(x) } else { to.max(x) };
     }
 }
 

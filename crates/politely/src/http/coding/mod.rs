@@ -155,8 +155,8 @@ pub enum CodingError {
 /// Decodes a whole body by its response's `headers`, to at most `bytes_max` bytes.
 ///
 /// For robots.txt, an error means that the rules are unknown. Pass `None` as the status to
-/// [`RobotsCache::insert`](crate::robots::RobotsCache::insert) then, since "allow all" would be a
-/// guess.
+/// [`Robots::from_response`](crate::robots::Robots::from_response) then, since "allow all" would be
+/// a guess.
 ///
 /// # Errors
 /// Fails if a coding cannot be undone, if the bytes are damaged or cut off, or if the body is

@@ -1,6 +1,5 @@
 //! Tests of the RFC's rules, the checks of other crawlers' suites, and hostile files.
 
-mod cache;
 mod delay;
 mod google;
 mod hostile;

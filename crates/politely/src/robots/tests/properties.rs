@@ -1,11 +1,9 @@
 //! Properties that hold for every file.
 
-use politely_core::Timestamp;
 use proptest::prelude::*;
-use url::Url;
 
+use crate::robots::Robots;
 use crate::robots::pattern::{Rule, normalise_path};
-use crate::robots::{Lookup, MAX_TTL, Origin, Robots, RobotsCache};
 
 fn robots(body: &[u8]) -> Robots {
     Robots::from_response(Some(200), body, "foobot")
@@ -88,25 +86,5 @@ proptest! {
         }
         let path = normalise_path(&String::from_utf8_lossy(&value));
         prop_assert_eq!(normalise_path(&path), path);
-    }
-
-    #[test]
-    fn what_is_stored_is_what_is_read(body in body()) {
-        let origin = Origin::of(&Url::parse("http://h/").expect("a URL")).expect("http");
-        let mut cache = RobotsCache::new("foobot", 8, MAX_TTL);
-        let Lookup::Fresh(before) = cache.insert(&origin, Some(200), body.as_bytes(), Timestamp::ZERO) else { panic!("a 200 is an answer") };
-        let record = cache.save(&origin, Timestamp::ZERO, 1_000).expect("an answer");
-        let mut resumed = RobotsCache::new("foobot", 8, MAX_TTL);
-        resumed.restore(&origin, &record, Timestamp::ZERO, 1_001).expect("our own record");
-        prop_assert_eq!(resumed.lookup(&origin, Timestamp::ZERO), Lookup::Fresh(before));
-    }
-
-    #[test]
-    fn no_record_panics(record in "(politely-robots/1 (rules|unavailable|unreachable) due=[0-9]{0,21} failures=[0-9]{0,11} agent=foobot\n)?\\PC*") {
-        let origin = Origin::of(&Url::parse("http://h/").expect("a URL")).expect("http");
-        let mut cache = RobotsCache::new("foobot", 8, MAX_TTL);
-        let _ = cache.restore(&origin, &record, Timestamp::NEVER, u64::MAX);
-        let _ = cache.insert(&origin, None, b"", Timestamp::ZERO);
-        let _ = cache.lookup(&origin, Timestamp::ZERO);
     }
 }

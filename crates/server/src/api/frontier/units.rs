@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely_api::wire::{
@@ -19,16 +18,14 @@ use crate::api::calls::{error, mark, sound};
 use crate::api::problem::Wrong;
 use crate::coordinator::{check_labels, ms_up};
 use crate::frontier::{Wish, Words};
-use crate::unread::Granted;
 
 /// The most units in one call.
 const UNITS_MAX: usize = 100;
 /// The most pages in one unit.
 const PAGES_MAX: u16 = 1_000;
 
-/// The units of a call, and the time after which to ask again. The permits are attached so that
-/// they can be taken back if the caller does not read the answer.
-type Units = (Option<Extension<Granted>>, Vec<FrontierUnit>, Option<u64>);
+/// The units of a call, and the time after which to ask again, in milliseconds.
+type Units = (Vec<FrontierUnit>, Option<u64>);
 
 /// Takes units of work: domains with some of their pages, and the permits to request them.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/take", request_body = FrontierTake, params(("crawl" = String, Path)), responses(
@@ -41,10 +38,10 @@ pub(super) async fn take(
     caller: Caller,
     Part(crawl): Part,
     Json(call): Json<FrontierTake>,
-) -> Result<(Option<Extension<Granted>>, Json<FrontierTaken>), Wrong> {
+) -> Result<Json<FrontierTaken>, Wrong> {
     check(&call)?;
-    let (granted, units, retry_in_ms) = api.take(&caller, named(&crawl)?, &call).await?;
-    Ok((granted, Json(FrontierTaken { units, retry_in_ms })))
+    let (units, retry_in_ms) = api.take(&caller, named(&crawl)?, &call).await?;
+    Ok(Json(FrontierTaken { units, retry_in_ms }))
 }
 
 /// Reports what happened to pages of units, and gives the units back or keeps them.
@@ -77,7 +74,7 @@ pub(super) async fn exchange(
     caller: Caller,
     Part(crawl): Part,
     Json(call): Json<FrontierExchange>,
-) -> Result<(Option<Extension<Granted>>, Json<FrontierExchanged>), Wrong> {
+) -> Result<Json<FrontierExchanged>, Wrong> {
     let take = FrontierTake {
         client: call.client,
         units: call.units,
@@ -94,8 +91,8 @@ pub(super) async fn exchange(
         .await?;
     // The answer is not an error after this line: the words were accepted and must not be repeated.
     let taken = api.take(&caller, crawl, &take).await;
-    let (granted, units, retry_in_ms) = match taken {
-        Err(_) if !done.is_empty() => (None, Vec::new(), Some(1_000)),
+    let (units, retry_in_ms) = match taken {
+        Err(_) if !done.is_empty() => (Vec::new(), Some(1_000)),
         taken => taken?,
     };
     let exchanged = FrontierExchanged {
@@ -103,7 +100,7 @@ pub(super) async fn exchange(
         units,
         retry_in_ms,
     };
-    Ok((granted, Json(exchanged)))
+    Ok(Json(exchanged))
 }
 
 impl Api {
@@ -126,7 +123,7 @@ impl Api {
         let wish = Wish {
             crawl: Some(crawl),
             domain: None,
-            worker: worker.clone(),
+            worker,
             units: call.units,
             pages_per_unit: call.pages_per_unit,
             wait: Duration::from_millis(call.wait_ms.min(WAIT_MAX_MS).into()),
@@ -134,9 +131,8 @@ impl Api {
             labels: call.labels.clone(),
             by_page: false,
         };
-        let (units, permits, wake) = frontier.take(wish).await?.into_units();
-        let granted = Granted::new(&self.coordinator, worker, permits);
-        Ok((granted.map(Extension), units, wake.map(ms_up)))
+        let (units, wake) = frontier.take(wish).await?.into_units();
+        Ok((units, wake.map(ms_up)))
     }
 
     /// Reports the outcomes to the keys, and gives the answers and the words to the frontier. The

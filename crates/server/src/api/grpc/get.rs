@@ -51,7 +51,7 @@ impl Calls {
         let Some(taken) = if_any(self.frontier.take(wish).await)? else {
             return Ok(iter(Vec::new()));
         };
-        let (units, crawls, _) = taken.into_named_units();
+        let (units, crawls) = taken.into_named_units();
         let mut pages = Vec::new();
         for (unit, crawl) in units.into_iter().zip(crawls) {
             for page in unit.pages {

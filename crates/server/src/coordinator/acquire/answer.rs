@@ -220,8 +220,11 @@ impl Call<'_> {
             let missing_s = ((cost - explained.tokens) / rate).max(0.0);
             now + Duration::try_from_secs_f64(missing_s).unwrap_or(politely::core::signal::WAIT_MAX)
         });
+        // The explanation is of a request without units.
+        let by_units = refusal.reason == RefusalReason::Wait(Reason::Budget);
+        let by_units = by_units.then_some(refusal.at).filter(|at| *at > now);
         let first = wait.map_or(now, |wait| wait.at).max(priced);
-        let first = first.max(wanted.rests_until);
+        let first = first.max(wanted.rests_until).max(by_units.unwrap_or(now));
         // An item waits one interval for each item before it in the queue.
         let behind = Duration::try_from_secs_f64(f64::from(position) / rate).unwrap_or(AGAIN);
         let at = match wait {
@@ -230,12 +233,13 @@ impl Call<'_> {
             _ if first == Timestamp::NEVER => now + AGAIN,
             // If only the pace delays the item, it can be granted earlier by the horizon, with a
             // start time in the future.
+            _ if by_units.is_some() => first + behind,
             Some(wait) if wait.reason != Reason::Pace => first + behind,
             _ => ((first + behind) - wanted.ask.horizon).max(wanted.rests_until),
         };
         let reason = match wait {
             _ if position > 0 => RefusalReason::Queue.to_string(),
-            _ if wanted.rests_until > now => refusal.reason.to_string(),
+            _ if wanted.rests_until > now || by_units.is_some() => refusal.reason.to_string(),
             Some(wait) => wait.reason.to_string(),
             None => refusal.reason.to_string(),
         };

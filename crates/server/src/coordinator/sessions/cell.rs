@@ -1,28 +1,25 @@
 //! A session in a cell of the engine, so that another coordinator can continue it.
 //!
-//! The value is a version of 16 bytes and [`Kept`] as JSON. The cell names the keys of the
-//! session's claims before the claims are made.
+//! The content is [`Kept`] as JSON. The cell names the keys of the session's claims before the
+//! claims are made.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use politely::cells::{Engine, EngineError, Version, Write, Written};
+use politely::cells::Engine;
 use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::lock::SessionId;
 use serde::{Deserialize, Serialize};
 
 use super::{Owner, Session, SessionError, name};
+use crate::cells::{CellError, Cells, unseal};
+use crate::coordinator::Coordinator;
 use crate::coordinator::operate::NotSet;
-use crate::coordinator::{Coordinator, acquire};
 
 /// The lifetime of a cell beyond the end of its session.
 const KEEP: Duration = Duration::from_mins(1);
-/// The most attempts of a write while other coordinators write.
-const TRIES: u32 = 16;
 
 /// The content of a cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,99 +30,38 @@ struct Kept {
     keys: Vec<String>,
 }
 
-/// The engine that holds the cells of sessions.
-pub(in crate::coordinator) struct SessionCells {
-    engine: Arc<dyn Engine>,
-    writer: u64,
-    writes: AtomicU64,
-}
-
-impl SessionCells {
-    pub(in crate::coordinator) fn new(engine: Arc<dyn Engine>) -> Self {
-        Self {
-            engine,
-            writer: RandomState::new().hash_one(std::process::id()),
-            writes: AtomicU64::new(0),
-        }
-    }
-
-    async fn read(&self, id: SessionId) -> Result<Option<Vec<u8>>, EngineError> {
-        let read = self.engine.read(vec![cell(id)]);
-        let read = tokio::time::timeout(acquire::ENGINE_TIME, read).await;
-        let first = read.map(|read| read.into_iter().next());
-        first.ok().flatten().unwrap_or_else(|| Err(late()))
-    }
-
-    async fn write(
-        &self,
-        id: SessionId,
-        before: Option<&[u8]>,
-        value: Vec<u8>,
-        keep: Duration,
-    ) -> Result<Written, EngineError> {
-        let write = Write {
-            cell: cell(id),
-            expected: before.and_then(Version::of),
-            before: before.map(Arc::from),
-            value,
-            keep,
-            notify: false,
-        };
-        let written = self.engine.compare_and_set(vec![write]);
-        let written = tokio::time::timeout(acquire::ENGINE_TIME, written).await;
-        let first = written.map(|written| written.into_iter().next());
-        first.ok().flatten().unwrap_or_else(|| Err(late()))
-    }
-
-    fn encode(&self, kept: &Kept) -> Vec<u8> {
-        let number = self.writes.fetch_add(1, Ordering::Relaxed);
-        let mut value = Vec::with_capacity(128);
-        value.extend_from_slice(&self.writer.to_le_bytes());
-        value.extend_from_slice(&number.to_le_bytes());
-        value.extend(serde_json::to_vec(kept).unwrap_or_default());
-        value
-    }
-
-    /// Marks the session as ended for all coordinators.
-    pub(super) async fn end(&self, id: SessionId, known: Option<&[u8]>) -> Result<(), NotSet> {
-        let mut before = known.map(<[u8]>::to_vec);
-        for _ in 0..TRIES {
-            let Some(mut kept) = before.as_deref().and_then(decode) else {
-                return Ok(());
-            };
-            if kept.ends_us == 0 {
-                return Ok(());
+/// Marks a session as ended for all coordinators.
+pub(super) async fn end(cells: &Cells, id: SessionId, known: Option<&[u8]>) -> Result<(), NotSet> {
+    let name = cell(id);
+    let change = |found: Option<&[u8]>| {
+        let kept = found.and_then(|value| decode(&name, value));
+        let kept = kept.filter(|kept| kept.ends_us != 0);
+        Ok::<_, NotSet>(kept.map(|kept| {
+            Kept {
+                ends_us: 0,
+                keys: Vec::new(),
+                ..kept
             }
-            (kept.ends_us, kept.keys) = (0, Vec::new());
-            let value = self.encode(&kept);
-            match self.write(id, before.as_deref(), value, KEEP).await {
-                Ok(Written::Done) => return Ok(()),
-                Ok(Written::Conflict(found)) => before = found,
-                Err(why) => return Err(away(&why)),
-            }
-        }
-        Err(busy())
-    }
+            .to_json()
+        }))
+    };
+    let known = known.map(<[u8]>::to_vec);
+    cells.update(&name, known, KEEP, change).await?;
+    Ok(())
 }
 
 fn cell(id: SessionId) -> Arc<str> {
     format!("politely:session:{}", name(id)).into()
 }
 
-fn decode(value: &[u8]) -> Option<Kept> {
-    serde_json::from_slice(value.get(Version::LEN..)?).ok()
+fn decode(name: &Arc<str>, value: &[u8]) -> Option<Kept> {
+    serde_json::from_slice(unseal(name, value).ok()?).ok()
 }
 
-fn late() -> EngineError {
-    EngineError("no answer in 1 s".to_owned())
-}
-
-fn away(why: &EngineError) -> NotSet {
-    NotSet::Unkept(format!("the engine is unavailable: {why}"))
-}
-
-fn busy() -> NotSet {
-    NotSet::Unkept("other coordinators change the session all the time".to_owned())
+impl Kept {
+    fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
 }
 
 impl Session {
@@ -150,7 +86,7 @@ impl Session {
 impl Coordinator {
     /// Shares sessions with all coordinators of `engine`.
     pub(in crate::coordinator) fn share_sessions(&self, engine: Arc<dyn Engine>) {
-        let _ = self.0.session_cells.set(SessionCells::new(engine));
+        let _ = self.0.session_cells.set(Cells::new(engine));
     }
 
     /// Reads the cell of a session into the table. A session that was ended is removed.
@@ -158,8 +94,9 @@ impl Coordinator {
         let Some(cells) = self.0.session_cells.get() else {
             return Ok(());
         };
-        let value = cells.read(id).await.map_err(|why| away(&why))?;
-        let kept = value.as_deref().and_then(decode);
+        let cell = cell(id);
+        let value = cells.read(&cell).await.map_err(CellError::from)?;
+        let kept = value.as_deref().and_then(|value| decode(&cell, value));
         let mut all = self.0.sessions.all.lock();
         let (Some(kept), Some(value)) = (kept, value) else {
             return Ok(());
@@ -184,37 +121,30 @@ impl Coordinator {
             return Ok(());
         };
         let ended = || SessionError::Ended(name(id));
-        for _ in 0..TRIES {
-            let (before, kept, keep) = {
-                let all = self.0.sessions.all.lock();
-                let session = all.get(&id).ok_or_else(ended)?;
-                let keep = session.fixed.ttl() + KEEP;
-                (session.cell.clone(), session.to_kept(), keep)
-            };
-            let value = cells.encode(&kept);
-            let written = cells
-                .write(id, before.as_deref(), value.clone(), keep)
-                .await;
+        let (known, keep) = {
+            let all = self.0.sessions.all.lock();
+            let session = all.get(&id).ok_or_else(ended)?;
+            (session.cell.clone(), session.fixed.ttl() + KEEP)
+        };
+        let cell = cell(id);
+        let change = |found: Option<&[u8]>| {
             let mut all = self.0.sessions.all.lock();
             let session = all.get_mut(&id).ok_or_else(ended)?;
-            match written {
-                Ok(Written::Done) => {
-                    session.cell = Some(value);
-                    return Ok(());
+            if session.cell.as_deref() != found {
+                session.cell = found.map(<[u8]>::to_vec);
+                let kept = found.and_then(|value| decode(&cell, value));
+                if let (Some(kept), Some(value)) = (kept, found)
+                    && !session.merge(&kept, value.to_vec())
+                {
+                    all.remove(&id);
+                    return Err(ended());
                 }
-                Ok(Written::Conflict(None)) => session.cell = None,
-                Ok(Written::Conflict(Some(value))) => match decode(&value) {
-                    Some(kept) => {
-                        if !session.merge(&kept, value) {
-                            all.remove(&id);
-                            return Err(ended());
-                        }
-                    }
-                    None => session.cell = Some(value),
-                },
-                Err(why) => return Err(away(&why).into()),
             }
-        }
-        Err(busy().into())
+            Ok::<_, SessionError>(Some(session.to_kept().to_json()))
+        };
+        let value = cells.update(&cell, known, keep, change).await?;
+        let mut all = self.0.sessions.all.lock();
+        all.get_mut(&id).ok_or_else(ended)?.cell = value;
+        Ok(())
     }
 }

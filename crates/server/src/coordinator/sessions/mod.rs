@@ -30,9 +30,8 @@ use serde::{Deserialize, Serialize};
 use super::operate::NotSet;
 use super::report::ms_up;
 use super::{Coordinator, Number};
+use crate::cells::CellError;
 use crate::watch::Worker;
-
-pub(super) use cell::SessionCells;
 
 /// The prefix of a session's row in the state folder. No key begins with it.
 pub(super) const ROW: &str = "\u{1}session/";
@@ -94,6 +93,12 @@ pub(crate) enum SessionError {
     Capped(String),
     /// The change could not be kept or confirmed.
     NotSet(NotSet),
+}
+
+impl From<CellError> for SessionError {
+    fn from(why: CellError) -> Self {
+        Self::NotSet(why.into())
+    }
 }
 
 impl From<LockError> for SessionError {
@@ -340,7 +345,7 @@ impl Coordinator {
         let unkept = |why: crate::store::KeepError| NotSet::Unkept(why.to_string());
         self.keep_now(&keys).await.map_err(unkept)?;
         match self.0.session_cells.get() {
-            Some(cells) => cells.end(id, session.cell.as_deref()).await?,
+            Some(cells) => cell::end(cells, id, session.cell.as_deref()).await?,
             None => self.keep_row(id, None, session.row + 1).await?,
         }
         Ok((keys, permits))

@@ -8,10 +8,11 @@ use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending,
 use politely::store::Unavailable;
 use politely_api::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
-use super::super::config_cell::ConfigCell;
+use super::super::config_cell::FollowedCell;
 use super::super::operate::NotSet;
 use super::super::policy_cell::POLICY_CELL;
 use super::*;
+use crate::cells::FOREVER;
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -276,8 +277,8 @@ async fn an_engine_that_lost_the_configuration_gets_it_back() {
     let empty = Town::new();
     let again = Coordinator::clone(&one);
     // The same coordinator finds an empty engine.
-    let cell = ConfigCell::new(Arc::new(empty.memory.clone()));
-    again.go_by_for_test(&cell).await.unwrap();
+    let cell = FollowedCell::new(Arc::new(empty.memory.clone()));
+    again.go_by(&cell).await.unwrap();
     let other = empty.coordinator().await;
     assert!((other.config().crawling.rate_burst - 3.0).abs() < 1e-9);
 }
@@ -329,7 +330,7 @@ async fn an_item_that_its_key_grants_at_the_first_decision_is_a_hit() {
         (hits(), one.limiter().stats().waits),
         (before.0 + 5, before.1 + 1)
     );
-    assert!(one.hit_rate() > 0.5 && one.hit_rate() <= 1.0);
+    assert!(one.hit_rate() < 0.5);
 }
 
 #[tokio::test]
@@ -424,12 +425,14 @@ async fn all_coordinators_follow_the_last_policy() {
     b.refresh_policy().await.unwrap();
     assert_eq!(b.policy_text(), rules("9/h"));
     // A cell that was damaged by hand leaves the policy in force, and is told of.
-    let cell = ConfigCell::named(POLICY_CELL, Arc::new(town.memory.clone()));
+    let cell = FollowedCell::named(POLICY_CELL, Arc::new(town.memory.clone()));
     let held = cell.read().await.unwrap();
     let mut value = held.clone().unwrap();
     *value.last_mut().unwrap() ^= 1;
     value[..16].copy_from_slice(&[7; 16]);
-    assert!(cell.write(held, &value).await.unwrap());
+    let kept = (FOREVER, false);
+    let written = cell.cells.write(&cell.name, held, value, kept).await;
+    assert_eq!(written, Ok(Written::Done));
     let wrong = b.refresh_policy().await.unwrap_err();
     assert!(wrong.contains("is damaged"), "{wrong}");
     assert_eq!(b.policy_text(), rules("9/h"));
