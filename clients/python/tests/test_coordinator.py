@@ -239,11 +239,14 @@ def test_a_lost_lease_is_an_error():
 
 
 def test_a_thread_keeps_the_lease_if_asked():
-    short = {"renewed": [{"permit": "p1", "lease_ms": 40}], "lost": []}
-    fake = Fake(acquire=[(200, {"items": [granted(lease_ms=40)]})], renew=[(200, short)] * 99)
+    # Half of the grant's lease is left after each renewal, so the next one is due at once.
+    half = {"renewed": [{"permit": "p1", "lease_ms": 60_000}], "lost": []}
+    fake = Fake(acquire=[(200, {"items": [granted(lease_ms=120_000)]})], renew=[(200, half)] * 9999)
     with sync(fake).permit(URL) as permit:
+        permit.renew()
         permit.keep()
         while len(fake.of("renew")) < 3:
+            assert not permit.lost
             time.sleep(0.001)
         permit.report(status=200)
 
@@ -304,10 +307,10 @@ def test_asyncio_attempts_and_errors():
 
 
 def test_asyncio_keeps_the_lease_and_aborts_when_it_is_lost():
-    kept = {"renewed": [{"permit": "p1", "lease_ms": 40}], "lost": []}
+    kept = {"renewed": [{"permit": "p1", "lease_ms": 1_000}], "lost": []}
     lost = {"renewed": [], "lost": ["p1"]}
     fake = Fake(
-        acquire=[(200, {"items": [granted(lease_ms=40)]})],
+        acquire=[(200, {"items": [granted(lease_ms=1_000)]})],
         renew=[(200, kept), (200, kept), (200, lost)],
     )
 

@@ -166,13 +166,13 @@ def slowly_async(fake):
 
 @pytest.mark.parametrize("get", [slowly, slowly_async])
 def test_an_answer_that_takes_longer_than_the_lease_renews_it(get):
-    fake = short_lease(60)
+    fake = short_lease(1_000)
     assert get(fake).text == "page"
     assert fake.calls[-1][0] == "report" and fake.reports()[-1]["status"] == 200
 
 
 def test_the_asyncio_transport_aborts_a_request_whose_lease_is_lost():
-    fake = short_lease(60, times=0)
+    fake = short_lease(1_000, times=0)
     with pytest.raises(httpx.ReadTimeout, match="lease"):
         slowly_async(fake)
     assert len(fake.of("renew")) == 1
@@ -377,8 +377,8 @@ def short_lease(lease_ms, times=99):
 @pytest.mark.parametrize("stream", [False, True])
 def test_requests_renews_the_lease_while_a_body_comes(server, stream):
     """Without a renewal the slot would go to another request of the same host."""
-    fake = short_lease(200)
-    server.body_takes = 0.6  # byte by byte, so one read waits for all of it
+    fake = short_lease(500)
+    server.body_takes = 1.5  # byte by byte, so one read waits for all of it
     session, url = polite_session(fake, [200], server)
     with session, session.get(url, stream=stream) as response:
         assert response.content == b"page"
@@ -387,8 +387,8 @@ def test_requests_renews_the_lease_while_a_body_comes(server, stream):
 
 
 def test_requests_aborts_a_body_whose_lease_is_lost(server):
-    fake = short_lease(100, times=0)
-    server.body_takes = 0.4
+    fake = short_lease(500, times=0)
+    server.body_takes = 2.0
     session, url = polite_session(fake, [200], server)
     with (
         session,
@@ -399,31 +399,31 @@ def test_requests_aborts_a_body_whose_lease_is_lost(server):
 
 
 def test_requests_renews_no_lease_of_a_body_that_nobody_reads(server):
-    fake = short_lease(100)
+    fake = short_lease(500)
     session, url = polite_session(fake, [200], server)
     with session, session.get(url, stream=True) as response:
         next(response.iter_content(1))
         renewed = fake.of("renew")  # while the answer came
-        time.sleep(0.2)
+        time.sleep(0.6)
         assert fake.of("renew") == renewed
 
 
 def test_requests_takes_time_outs_of_urllib3(server):
     """A urllib3 time-out raises no TypeError."""
-    session, url = polite_session(short_lease(200), [200, 200, 200], server)
+    session, url = polite_session(short_lease(500), [200, 200, 200], server)
     with session:
         assert session.get(url, timeout=urllib3.Timeout(connect=5.0, read=5.0)).text == "page"
-        server.head_takes = 0.3
+        server.head_takes = 1.5
         with pytest.raises(requests.ReadTimeout):
             session.get(url, timeout=urllib3.Timeout(total=0.1))
-    session, url = polite_session(short_lease(100), [200], server)
+    session, url = polite_session(short_lease(500), [200], server)
     with session, pytest.raises(requests.ReadTimeout):
         session.get(url, timeout=urllib3.Timeout(None))  # a missing time-out is the lease
 
 
 def test_requests_renews_the_lease_while_it_waits_for_the_answer(server):
-    fake = short_lease(100)
-    server.head_takes = 0.4
+    fake = short_lease(500)
+    server.head_takes = 2.0
     session, url = polite_session(fake, [200], server)
     with session:
         assert session.get(url, timeout=60).text == "page"

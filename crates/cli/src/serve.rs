@@ -67,6 +67,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         }
     };
     let coordinator = coordinator.map_err(|why| Wrong(why.to_string()))?;
+    // A change right after the load is a change as well.
+    let seen = args.policy.as_deref().and_then(stamp);
     if let Some(file) = &args.policy {
         let loaded = coordinator.load_policy(file, args.allow_empty_policy);
         loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
@@ -91,7 +93,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             ..Caps::default()
         });
         let read = |file| PolicyReads::new(file, args.allow_empty_policy);
-        let policy = args.policy.clone().map(read);
+        let policy = args.policy.clone().map(|file| (read(file), seen));
         let reloading = reloads(args.token_file.clone(), server.reload(), policy, ruled)?;
         tokio::spawn(reloading);
         let scheme = if secure { "https" } else { "http" };
@@ -144,13 +146,13 @@ async fn tell_trouble(limiter: Limiter) {
 fn reloads(
     file: Option<PathBuf>,
     reload: Reload,
-    mut policy: Option<PolicyReads>,
+    policy: Option<(PolicyReads, Option<Stamp>)>,
     coordinator: Coordinator,
 ) -> Result<impl Future<Output = ()>, Wrong> {
     let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
     Ok(async move {
-        let mut seen = policy.as_ref().and_then(|policy| stamp(policy.file()));
+        let (mut policy, mut seen) = policy.map_or((None, None), |(reads, seen)| (Some(reads), seen));
         let mut cause = None;
         loop {
             let is_hangup = match tokio::time::timeout(LOOK_EVERY, hangups.recv()).await {
@@ -182,8 +184,10 @@ fn reloads(
     })
 }
 
-/// Returns what changes when a file is written or replaced.
-fn stamp(file: &Path) -> Option<(std::time::SystemTime, u64, u64)> {
+/// What changes when a file is written or replaced: its time, its length, and its number.
+type Stamp = (std::time::SystemTime, u64, u64);
+
+fn stamp(file: &Path) -> Option<Stamp> {
     use std::os::unix::fs::MetadataExt as _;
     let known = std::fs::metadata(file).ok()?;
     Some((known.modified().ok()?, known.len(), known.ino()))

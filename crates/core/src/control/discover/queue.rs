@@ -23,10 +23,9 @@ const QUANTILE: f32 = 0.3;
 const LOOK: u16 = 40;
 /// Step of the quantile tracker, in octaves (factors of two).
 const STEP: f32 = 0.03;
-/// Number of consecutive latencies above the quantile, or below it, from which on its steps grow: 1
-/// and 0.1 % of all runs are as long by chance.
-const RUN_ABOVE: i8 = 12;
-const RUN_BELOW: i8 = -6;
+/// Number of consecutive latencies above the quantile from which on its steps grow. One of a hundred
+/// runs is as long by chance. Steps downwards are larger, and do not grow.
+const RUN: u8 = 12;
 
 /// Share of a difference by which the unloaded latency follows at each evaluation. It follows
 /// slowly, because the least of many noisy values is too low.
@@ -73,9 +72,9 @@ pub(super) struct Queue {
     eased: Eased,
     /// Whether a request was sent at the cap since the last evaluation.
     held_back: bool,
-    /// Consecutive latencies above the quantile, negative: below it.
+    /// Consecutive latencies above the quantile.
     #[serde(skip)]
-    run: i8,
+    run: u8,
     /// Evaluations without a queue and without growth.
     #[serde(skip)]
     stalled: u8,
@@ -179,18 +178,17 @@ impl Queue {
     /// Moves the low quantile towards the latency `x`.
     fn track(&mut self, x: f32) {
         self.total = self.total.saturating_add(1);
-        let (is_above, run) = (x > self.low, self.run);
-        self.run = match is_above {
-            true => run.max(0).saturating_add(1),
-            false => run.min(0).saturating_sub(1),
-        };
-        let beyond = (self.run.saturating_sub(RUN_ABOVE)).max(RUN_BELOW.saturating_sub(self.run)).max(0);
+        let is_above = x > self.low;
+        self.run = self.run.saturating_add(1) * u8::from(is_above);
         // The steps are large at first, because the first latency may be far from the quantile.
-        // They grow while all latencies are on one side, because the latency has changed.
-        let step = STEP * (1.0 + SETTLING / f32::from(self.total) + f32::from(beyond));
+        // They grow while all latencies are above, because the latency has changed.
+        let beyond = f32::from(self.run.saturating_sub(RUN));
+        let step = STEP * (1.0 + SETTLING / f32::from(self.total) + beyond);
         let share = if is_above { QUANTILE } else { QUANTILE - 1.0 };
-        let to = self.low + step * share;
-        self.low = if is_above { to.min(x) } else { to.max(x) };
+        self.low += step * share;
+        if beyond > 0.0 {
+            self.low = self.low.min(x);
+        }
     }
 }
 
