@@ -152,7 +152,8 @@ fn reloads(
     let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
     Ok(async move {
-        let (mut policy, mut seen) = policy.map_or((None, None), |(reads, seen)| (Some(reads), seen));
+        let (mut policy, mut seen) =
+            policy.map_or((None, None), |(reads, seen)| (Some(reads), seen));
         let mut cause = None;
         loop {
             let is_hangup = match tokio::time::timeout(LOOK_EVERY, hangups.recv()).await {
