@@ -66,9 +66,9 @@ mod usage;
 mod whole;
 
 pub use admin::{
-    Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, FleetStats,
-    InForce, KeyDetail, KeyPatch, LawInForce, Learned, Metadata, NumberInForce, Outstanding, Point,
-    SetBy, StatsQuery, WorkerStats,
+    ALL_BUDGETS, Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision,
+    FleetStats, InForce, KeyDetail, KeyPatch, LawInForce, Learned, Metadata, NumberInForce,
+    Outstanding, Point, SetBy, StatsQuery, WorkerStats,
 };
 pub use answers::{AnswerCounts, AnswersQuery};
 pub use audit::{AuditChange, AuditPage, AuditQuery};

@@ -56,12 +56,13 @@ export function keyPage(place, name) {
     polled.now();
   };
   const limits = limitsForm(send);
+  const budgets = budgetsCard(name, send);
   place.append(
     el("div", { class: "key-head" }, el("a", { href: left, class: "back" }, "‹ Keys"), el("h1", {}, name), state.element, why),
     unknown,
     el("div", { class: "columns" },
       el("div", {}, seen, el("section", { class: "card" }, el("h2", {}, "Decisions"), decisions, quiet), el("section", { class: "card" }, el("h2", {}, "Permits out"), out.element, idle)),
-      el("aside", { "aria-label": "What you may do" }, limits.element, holdForm(send), forgetForm(name, send)),
+      el("aside", { "aria-label": "What you may do" }, limits.element, budgets.element, holdForm(send), forgetForm(name, send)),
     ),
   );
 
@@ -79,6 +80,7 @@ export function keyPage(place, name) {
     out.element.hidden = key.out.length === 0;
     idle.hidden = key.out.length > 0;
     limits.show(key.limits);
+    budgets.show(key.budgets);
   }
 
   const polled = poll({
@@ -146,6 +148,36 @@ function limitsForm(send) {
       const named = Object.entries({ rate: "/s", burst: " back to back", in_flight: " in flight" });
       const told = named.filter(([name]) => limits[name] != null).map(([name, unit]) => `${limits[name]}${unit}`);
       say(set, told.length ? `Set by an operator: ${told.join(", ")}.` : "None of its own. What is left empty stays as it is.");
+    },
+  };
+}
+
+/** A row for each budget, with its remainder and a button that makes it whole. */
+function budgetsCard(name, send) {
+  const rows = new Map();
+  const row = (limit) => {
+    const left = el("p", { class: "hint" });
+    const reset = careful({
+      verb: "Reset",
+      question: `Make the budget ${limit} of ${name} whole? What was spent of it counts no more.`,
+      act: () => send({ reset_budget: limit }),
+      done: "Whole again.",
+    });
+    return { left, element: el("li", {}, el("h3", {}, limit), left, reset) };
+  };
+  const list = el("ol", { class: "budgets" });
+  const element = el("section", { class: "card", hidden: true }, el("h2", {}, "Budgets"), list);
+  return {
+    element,
+    show(budgets) {
+      element.hidden = budgets.length === 0;
+      for (const { limit } of budgets) if (!rows.has(limit)) rows.set(limit, row(limit));
+      const shown = budgets.map(({ limit }) => rows.get(limit).element);
+      if (shown.some((child, i) => list.children[i] !== child) || list.children.length > shown.length) list.replaceChildren(...shown);
+      for (const { limit, remaining, resets_in_ms } of budgets) {
+        const again = resets_in_ms ? `, more in ${words.duration(resets_in_ms)}` : "";
+        say(rows.get(limit).left, `${words.count(remaining)} left${again}`);
+      }
     },
   };
 }
