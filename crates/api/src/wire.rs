@@ -61,6 +61,7 @@ mod permits;
 mod policy;
 mod reports;
 mod sessions;
+mod statuses;
 mod table;
 mod usage;
 mod whole;
@@ -100,6 +101,7 @@ pub use sessions::{
     LocksQuery, OpenSession, ReleaseLock, SESSION_LOCKS_MAX, SESSION_TTL_MAX_MS,
     SESSION_TTL_MIN_MS, SESSION_TTL_MS, SessionClosed, SessionState,
 };
+pub use statuses::StatusCounts;
 pub use table::{KeyPage, KeyRow, KeyState, KeysQuery, Minutes, Need, NeedCounts, SortBy};
 pub use usage::{NoUsageStep, UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow, UsageStep};
 

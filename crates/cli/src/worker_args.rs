@@ -7,7 +7,8 @@ use politely_api::wire::UsageStep;
 
 use crate::units::Span;
 
-/// Show what workers did: permits, outcomes, refusals, waits, bytes, expired leases.
+/// Show what workers did: permits, outcomes, refusals by limits, blocks, waits, bytes, expired
+/// leases, and the answers by status.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:

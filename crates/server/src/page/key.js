@@ -5,6 +5,7 @@ import { get, keyPath, patch } from "./api.js";
 import { el, say } from "./dom.js";
 import { careful, numbers, plain } from "./form.js";
 import { left } from "./keys.js";
+import { mix } from "./mix.js";
 import { past } from "./past.js";
 import { poll } from "./poll.js";
 import { badge } from "./states.js";
@@ -42,6 +43,7 @@ export function keyPage(place, name) {
   const unknown = el("p", { class: "none", hidden: true }, "This key is not known. What is set here makes it.");
   const facts = FACTS.map(([label, read]) => ({ read, value: el("dd", {}, "–"), label: el("dt", {}, label) }));
   const history = past();
+  const answers = mix(name);
   const decisions = el("ol", { class: "decisions" });
   const quiet = el("p", { class: "none" }, "Nothing was decided yet.");
   const out = table({ label: "Permits out", columns: PERMITS, id: (permit) => permit.permit });
@@ -49,6 +51,7 @@ export function keyPage(place, name) {
   const seen = el("div", { class: "seen" },
     el("dl", { class: "facts" }, facts.map(({ label, value }) => el("div", {}, label, value))),
     history.element,
+    answers.element,
   );
 
   const send = async (body) => {
@@ -101,6 +104,7 @@ export function keyPage(place, name) {
     title: name,
     stop() {
       polled.stop();
+      answers.stop();
       history.stop();
       trouble("key", null);
     },

@@ -209,6 +209,8 @@ fn a_key_tells_its_past() {
         page.press_key(Key::Left).await;
         page.until("document.querySelector('.readout').textContent.includes('1 refused')")
             .await;
+        page.until("document.querySelector('[aria-label=\"Answers of the last day\"] tbody')?.innerText.includes('200: 5, 429: 1')")
+            .await;
     });
 }
 
