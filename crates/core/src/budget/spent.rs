@@ -231,8 +231,8 @@ impl Spent {
         }
     }
 
-    /// Makes a limit whole, or all limits if `which` is `None`. Requests that leave before `end` are
-    /// charged no more.
+    /// Makes a limit whole, or all limits if `which` is `None`. Requests that leave before `end`
+    /// are charged no more.
     pub(crate) fn reset(
         &mut self,
         end: Timestamp,
