@@ -61,14 +61,15 @@ mod permits;
 mod policy;
 mod reports;
 mod sessions;
+mod statuses;
 mod table;
 mod usage;
 mod whole;
 
 pub use admin::{
-    Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, FleetStats,
-    InForce, KeyDetail, KeyPatch, LawInForce, Learned, Metadata, NumberInForce, Outstanding, Point,
-    SetBy, StatsQuery, WorkerStats,
+    ALL_BUDGETS, Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision,
+    FleetStats, InForce, KeyDetail, KeyPatch, LawInForce, Learned, Metadata, NumberInForce,
+    Outstanding, Point, SetBy, StatsQuery, WorkerStats,
 };
 pub use answers::{AnswerCounts, AnswersQuery};
 pub use audit::{AuditChange, AuditPage, AuditQuery};
@@ -100,6 +101,7 @@ pub use sessions::{
     LocksQuery, OpenSession, ReleaseLock, SESSION_LOCKS_MAX, SESSION_TTL_MAX_MS,
     SESSION_TTL_MIN_MS, SESSION_TTL_MS, SessionClosed, SessionState,
 };
+pub use statuses::StatusCounts;
 pub use table::{KeyPage, KeyRow, KeyState, KeysQuery, Minutes, Need, NeedCounts, SortBy};
 pub use usage::{NoUsageStep, UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow, UsageStep};
 

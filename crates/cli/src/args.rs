@@ -11,7 +11,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::Knobs;
 use crate::log::Form;
 use crate::otlp::OtlpArgs;
-pub(crate) use crate::worker_args::{AuditArgs, AuditBy, KeysArgs, KeysCommand, LockArgs};
+pub(crate) use crate::worker_args::{
+    AuditArgs, AuditBy, BudgetsArgs, BudgetsCommand, KeysArgs, KeysCommand, LockArgs,
+};
 pub(crate) use serve::{ServeArgs, ServedKey};
 
 /// Fetch pages from rate-limited hosts without losing one.
@@ -39,6 +41,7 @@ pub(crate) enum Command {
     Presets(PresetsArgs),
     Lock(LockArgs),
     Keys(KeysArgs),
+    Budgets(BudgetsArgs),
     Audit(AuditArgs),
     State(StateArgs),
     Frontier(FrontierArgs),

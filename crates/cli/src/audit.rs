@@ -63,8 +63,8 @@ fn lines(page: &UsagePage) -> String {
 
 fn table(page: &UsagePage) -> String {
     let mut text = format!(
-        "{:>12} {:>10} {:>10} {:>9} {:>10} {:>14} {:>8}  name\n",
-        "from (unix)", "granted", "ok", "refused", "waited s", "bytes", "expired"
+        "{:>12} {:>10} {:>10} {:>9} {:>9} {:>10} {:>14} {:>8}  name, answers by status\n",
+        "from (unix)", "granted", "ok", "refused", "blocked", "waited s", "bytes", "expired"
     );
     for row in &page.rows {
         let counts = &row.counts;
@@ -72,14 +72,18 @@ fn table(page: &UsagePage) -> String {
         let name: String = (row.name.chars())
             .map(|c| if c.is_control() { '\u{fffd}' } else { c })
             .collect();
+        let statuses: String = (counts.statuses.iter())
+            .map(|(status, answers)| format!("  {status}: {answers}"))
+            .collect();
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             text,
-            "{:>12} {:>10} {:>10} {:>9} {:>10.1} {:>14} {:>8}  {name}",
+            "{:>12} {:>10} {:>10} {:>9} {:>9} {:>10.1} {:>14} {:>8}  {name}{statuses}",
             row.at_s,
             counts.granted,
             counts.ok,
-            counts.refused,
+            counts.rate_limited,
+            counts.blocked,
             counts.waited_ms as f64 / 1e3,
             counts.bytes,
             counts.expired,

@@ -19,6 +19,7 @@
 
 mod args;
 mod audit;
+mod budgets;
 mod build;
 mod config;
 mod demo;
@@ -96,6 +97,7 @@ fn main() -> std::process::ExitCode {
         },
         Command::Audit(args) => audit::run(&args),
         Command::Keys(args) => keys::run(&args),
+        Command::Budgets(args) => budgets::run(&args),
         Command::State(args) => state::run(&args),
         Command::Frontier(args) => frontier::run(&args),
         Command::Completions(args) => manual::print_completions(&args),

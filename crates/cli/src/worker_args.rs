@@ -1,4 +1,4 @@
-//! The arguments of `politely lock`, `keys` and `audit`.
+//! The arguments of `politely lock`, `keys`, `budgets` and `audit`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use politely_api::wire::UsageStep;
 
 use crate::units::Span;
 
-/// Show what workers did: permits, outcomes, refusals, waits, bytes, expired leases.
+/// Show what workers did: permits, outcomes, refusals by limits, blocks, waits, bytes, expired
+/// leases, and the answers by status.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:
@@ -87,6 +88,45 @@ pub(crate) enum KeysCommand {
     Import {
         /// The file; - is standard input
         file: PathBuf,
+    },
+}
+
+/// Make budgets of a key whole, for example after a wrong usage was reported.
+///
+/// What was spent of the budget's present window counts no more. Permits that are out give nothing
+/// back to it and owe it nothing. Afterwards the budgets of the key are listed with what is left.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  politely budgets reset custom/team-7 '200000 tokens/day@UTC'
+
+Exit codes:
+  0  done
+  2  wrong usage, an unknown key or budget, or no coordinator answers")]
+pub(crate) struct BudgetsArgs {
+    #[command(subcommand)]
+    pub(crate) command: BudgetsCommand,
+    /// URL of the coordinator (politely serve), or of several with the same keys
+    #[arg(
+        long,
+        value_name = "URL,…",
+        default_value = "http://127.0.0.1:7077",
+        global = true
+    )]
+    pub(crate) coordinator: String,
+    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BudgetsCommand {
+    /// Make one budget of a key whole, or all of them
+    Reset {
+        /// The key: example.com, custom/team-7
+        key: String,
+        /// The budget, as the key's page names it; all means all budgets of the key
+        budget: String,
     },
 }
 

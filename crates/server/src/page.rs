@@ -42,6 +42,7 @@ files! {
     "key.js": JS,
     "keyboard.js": JS,
     "keys.js": JS,
+    "mix.js": JS,
     "needs.js": JS,
     "past.js": JS,
     "poll.js": JS,

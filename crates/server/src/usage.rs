@@ -1,4 +1,4 @@
-//! The audit: what each worker did with each key, per hour, for 30 days.
+//! The audit: what each worker did with each key, and how it was answered, per hour, for 30 days.
 //!
 //! The counts of the current hour are in memory. Every minute, and at the end of the hour, they are
 //! written to `usage/HOUR.gz` in the state folder, as JSON lines that are sorted by worker and key.
@@ -24,7 +24,9 @@ use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::signal::{Report, Signal};
-use politely_api::wire::{UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow};
+use politely_api::wire::{
+    AnswerCounts, UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow, UsageStep,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::private;
@@ -111,7 +113,8 @@ impl Usage {
             folder: state.map(|state| state.join(FOLDER)),
             last_written: AtomicU64::new(number.saturating_sub(1)),
         };
-        let lines = usage.lines_of_file(number);
+        let mut lines = Vec::new();
+        usage.read_file(number, "", |line| lines.push(line));
         usage.all.add(number, &lines, number);
         usage
     }
@@ -166,7 +169,7 @@ impl Usage {
                 Signal::UrlError => &mut counts.url_error,
             };
             *signal += 1;
-            counts.refused += u64::from(report.signal.is_refusal());
+            counts.statuses.count(report.status);
             counts.bytes += report.bytes;
         });
     }
@@ -197,7 +200,7 @@ impl Usage {
         let last_written = self.last_written.load(Relaxed);
         // Counts of other coordinators may come after the end of their hour.
         for (hour, lines) in hours.range_mut(..=last_written) {
-            lines.extend(self.lines_of_file(*hour));
+            self.read_file(*hour, "", |line| lines.push(line));
         }
         let ended = hours.last_key_value().map(|(hour, _)| *hour);
         self.all.each(|hour, id, counts| {
@@ -266,9 +269,10 @@ impl Usage {
         let files = self.folder.as_deref().map(files).unwrap_or_default();
         for number in files {
             if (from..until).contains(&number) && !in_memory.contains(&number) {
-                for line in self.lines_of_file(number) {
+                let name = query.name.as_deref().unwrap_or_default();
+                self.read_file(number, name, |line| {
                     add(number, &line.worker, &line.key, &line.counts);
-                }
+                });
             }
         }
         let is_cut = sums.len() > PAGE_MAX;
@@ -285,16 +289,50 @@ impl Usage {
         }
     }
 
-    fn lines_of_file(&self, hour: u64) -> Vec<Line> {
-        let Some(folder) = &self.folder else {
-            return Vec::new();
+    /// Returns how many answers came in the last `hours`, of `key` or of all keys. Blocks.
+    pub(crate) fn answers(&self, key: Option<&Key>, hours: u32, now: Timestamp) -> AnswerCounts {
+        let from = (hour_of(now) + 1).saturating_sub(hours.into());
+        let query = UsageQuery {
+            by: key.map_or(UsageBy::Account, |_| UsageBy::Key),
+            step: UsageStep::LONGEST,
+            from: Some(from * 3_600),
+            name: key.map(|key| key.as_str().to_owned()),
+            ..UsageQuery::default()
         };
-        read(folder, hour).unwrap_or_else(|why| {
-            if why.kind() != io::ErrorKind::NotFound {
+        let mut sum = UsageCounts::default();
+        for row in self.page(&query, now).rows {
+            sum.add(&row.counts);
+        }
+        let signals: BTreeMap<_, _> = [
+            (Signal::Ok, sum.ok),
+            (Signal::RateLimited, sum.rate_limited),
+            (Signal::Overloaded, sum.overloaded),
+            (Signal::Unreachable, sum.unreachable),
+            (Signal::Blocked, sum.blocked),
+            (Signal::UrlError, sum.url_error),
+        ]
+        .into_iter()
+        .filter(|(_, answers)| *answers > 0)
+        .map(|(signal, answers)| (signal.as_str().to_owned(), answers))
+        .collect();
+        AnswerCounts {
+            hours,
+            answers: signals.values().sum(),
+            statuses: sum.statuses,
+            signals,
+        }
+    }
+
+    /// Calls `visit` with the lines of an hour's file that may be about `name`. All lines are, if
+    /// it is empty.
+    fn read_file(&self, hour: u64, name: &str, visit: impl FnMut(Line)) {
+        let Some(folder) = &self.folder else { return };
+        match read(folder, hour, name, visit) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => {
                 tracing::error!("cannot read {FOLDER}/{hour}.gz: {why}; its counts are missing");
             }
-            Vec::new()
-        })
+            _ => {}
+        }
     }
 }
 
@@ -399,7 +437,7 @@ fn line_of(id: &Id, counts: &UsageCounts) -> Line {
     Line {
         worker: id.worker.to_string(),
         key: id.key.to_string(),
-        counts: *counts,
+        counts: counts.clone(),
     }
 }
 
@@ -439,13 +477,18 @@ fn write(folder: &Path, hour: u64, mut lines: Vec<Line>) -> io::Result<()> {
     fs::rename(made, folder.join(format!("{hour}.gz")))
 }
 
-fn read(folder: &Path, hour: u64) -> io::Result<Vec<Line>> {
+fn read(folder: &Path, hour: u64, name: &str, mut visit: impl FnMut(Line)) -> io::Result<()> {
     let file = fs::File::open(folder.join(format!("{hour}.gz")))?;
-    let mut lines = Vec::new();
+    let quoted = serde_json::to_string(name)?;
+    // To find a text is much faster than to read JSON.
+    let name = &quoted[1..quoted.len() - 1];
     for line in BufReader::new(GzDecoder::new(file)).lines() {
-        lines.push(serde_json::from_str(&line?)?);
+        let line = line?;
+        if line.contains(name) {
+            visit(serde_json::from_str(&line)?);
+        }
     }
-    Ok(lines)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -32,6 +32,72 @@ fn work(usage: &Usage) {
     }
 }
 
+fn answered(usage: &Usage, hour: u64, worker: &str, status: Option<u16>, signal: Signal) {
+    let report = Report {
+        status,
+        ..Report::of(signal)
+    };
+    usage.reported(at(hour), worker, &key("a.example"), &report);
+}
+
+#[test]
+fn the_mix_of_answers_outlives_restarts_and_a_block_is_no_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |hours| Usage::open(Some(folder.path()), at(hours));
+    let usage = open(100);
+    answered(&usage, 100, "w1", Some(200), Signal::Ok);
+    answered(&usage, 101, "w1", Some(429), Signal::RateLimited);
+    answered(&usage, 101, "w2", Some(403), Signal::Blocked);
+    usage.granted(at(101), "w1", &key("b.example"), 1, None);
+    usage.save(at(101));
+    let usage = open(101);
+    answered(&usage, 101, "w1", Some(403), Signal::UrlError);
+    answered(&usage, 101, "w1", None, Signal::Unreachable);
+    let counts = |name: Option<&str>, hours, hour| {
+        let key = name.map(key);
+        usage.answers(key.as_ref(), hours, at(hour))
+    };
+    let all = counts(Some("a.example"), 24, 101);
+    let expected = serde_json::json!({
+        "hours": 24,
+        "answers": 5,
+        "statuses": {"200": 1, "403": 2, "429": 1, "none": 1},
+        "signals": {
+            "blocked": 1, "ok": 1, "rate_limited": 1, "unreachable": 1, "url_error": 1,
+        },
+    });
+    assert_eq!(serde_json::to_value(&all).unwrap(), expected);
+    assert_eq!(counts(None, 24, 101), all);
+    assert_eq!(counts(Some("b.example"), 24, 101).answers, 0);
+    assert_eq!(counts(Some("a.example"), 1, 101).answers, 4);
+    assert_eq!(counts(Some("a.example"), 24, 124).answers, 4);
+    assert_eq!(counts(Some("a.example"), 24, 125).answers, 0);
+}
+
+#[test]
+fn names_that_are_escaped_in_a_file_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let usage = Usage::open(Some(folder.path()), at(0));
+    let name = "a \"quoted\" \\ name";
+    usage.granted(
+        at(0),
+        &format!("ann\u{1f}{name}"),
+        &key("a.example"),
+        1,
+        None,
+    );
+    usage.save(at(1));
+    let usage = Usage::open(Some(folder.path()), at(1));
+    for (by, name) in [(UsageBy::Worker, name), (UsageBy::Account, "ann")] {
+        let query = UsageQuery {
+            by,
+            name: Some(name.to_owned()),
+            ..UsageQuery::default()
+        };
+        assert_eq!(usage.page(&query, at(1)).rows.len(), 1, "{name}");
+    }
+}
+
 fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
     let rows = rows.iter();
     rows.map(|(name, count)| ((*name).to_owned(), *count))

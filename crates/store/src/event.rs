@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely_core::Rng;
 use politely_core::Timestamp;
-use politely_core::budget::{DeclaredLimits, UnitCosts};
+use politely_core::budget::{DeclaredLimit, DeclaredLimits, UnitCosts};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{CrawlDelay, Directions, Host, KeyRule, OperatorNumbers, Unused};
@@ -70,6 +70,8 @@ pub enum Event {
     Unpark,
     /// An operator drops what the law learned.
     Forget,
+    /// An operator makes a declared limit whole, or all of them.
+    ResetBudgets(Option<DeclaredLimit>),
     /// A change of the key's locks.
     Lock(LockOp),
     /// A state from before the engine lost it, or one that a fallback share kept.
@@ -124,6 +126,7 @@ impl Event {
             Self::Charge(requests) => host.charge_requests(now, *requests, config),
             Self::Unpark => host.unpark(now, config),
             Self::Forget => host.forget(now, config),
+            Self::ResetBudgets(which) => host.reset_budgets(now, which.as_ref(), config),
             Self::Lock(op) => host.lock(now, op),
             Self::Join(other) => host.join(other, now, config),
             Self::Barrier(_) => {}

@@ -180,6 +180,9 @@ pub struct Outstanding {
     pub lease_ms: u64,
 }
 
+/// The name of all budgets of a key in [`KeyPatch::reset_budget`].
+pub const ALL_BUDGETS: &str = "all";
+
 /// Texts of an operator about a key, by name.
 pub type Metadata = BTreeMap<String, String>;
 
@@ -251,6 +254,11 @@ pub struct KeyPatch {
     /// set, including an operator's hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forget: Option<bool>,
+    /// The budget to make whole, as `budgets` of the key names it: `1000/day@UTC`, or `all`. What
+    /// was spent of its present window counts no more. Outstanding permits give nothing back to it
+    /// and owe it nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset_budget: Option<String>,
 }
 
 /// The configuration of every key without limits of its own.

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::statuses::StatusCounts;
+
 /// The answers to count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub struct AnswersQuery {
-    /// Count only answers of this key. Default: all keys of this coordinator.
+    /// Count only answers of this key. Default: all keys.
     pub key: Option<String>,
     /// The number of hours to count, 1 to 24, the current one included. Default: 24.
     #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 24))]
@@ -34,8 +36,10 @@ pub struct AnswerCounts {
     pub hours: u32,
     /// The number of answers.
     pub answers: u64,
-    /// Answers by status. `none` counts requests without a response.
-    pub statuses: BTreeMap<String, u64>,
+    /// Answers by status. `none` counts requests without a response, and `other` the statuses
+    /// beyond the first 32.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
+    pub statuses: StatusCounts,
     /// Answers by meaning: `ok`, `rate_limited`, `overloaded`, `unreachable`, `blocked`,
     /// `url_error`.
     pub signals: BTreeMap<String, u64>,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::absent::is_zero_64;
+use super::statuses::StatusCounts;
 
 /// The rows to return.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub struct UsageQuery {
 pub struct UsageStep(u32);
 
 impl UsageStep {
+    /// The longest step, 720 hours.
+    pub const LONGEST: Self = Self(720);
+
     /// Returns the step in hours.
     pub const fn hours(self) -> u32 {
         self.0
@@ -97,7 +101,7 @@ pub enum UsageBy {
 }
 
 /// Counts of a worker's requests. Absent counts are 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct UsageCounts {
@@ -107,7 +111,7 @@ pub struct UsageCounts {
     /// The number of outcomes with the signal `Ok`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub ok: u64,
-    /// The number of outcomes with the signal `RateLimited`.
+    /// The number of outcomes with the signal `RateLimited`: refusals by a limit.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub rate_limited: u64,
     /// The number of outcomes with the signal `Overloaded`.
@@ -116,15 +120,12 @@ pub struct UsageCounts {
     /// The number of outcomes with the signal `Unreachable`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub unreachable: u64,
-    /// The number of outcomes with the signal `Blocked`.
+    /// The number of outcomes with the signal `Blocked`: challenges and block pages.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub blocked: u64,
     /// The number of outcomes with the signal `UrlError`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub url_error: u64,
-    /// The number of outcomes that count as refusals.
-    #[serde(skip_serializing_if = "is_zero_64")]
-    pub refused: u64,
     /// The number of grants that were waited for.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub waits: u64,
@@ -137,11 +138,16 @@ pub struct UsageCounts {
     /// The number of permits whose leases expired without a report.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub expired: u64,
+    /// The answers by status. `none` counts requests without a response, and `other` the statuses
+    /// beyond the first 32.
+    #[serde(skip_serializing_if = "StatusCounts::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, u64>))]
+    pub statuses: StatusCounts,
 }
 
 impl UsageCounts {
     /// Adds the counts of `other`.
-    pub const fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.granted += other.granted;
         self.ok += other.ok;
         self.rate_limited += other.rate_limited;
@@ -149,11 +155,11 @@ impl UsageCounts {
         self.unreachable += other.unreachable;
         self.blocked += other.blocked;
         self.url_error += other.url_error;
-        self.refused += other.refused;
         self.waits += other.waits;
         self.waited_ms += other.waited_ms;
         self.bytes += other.bytes;
         self.expired += other.expired;
+        self.statuses.add(&other.statuses);
     }
 }
 

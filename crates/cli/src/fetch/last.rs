@@ -61,7 +61,7 @@ pub(super) fn came_back(
         if let Some(kept) = kept {
             lanes.keep(lane, kept, now);
         }
-        lanes.answered(lane, last.report.bytes, last.report.signal.is_refusal());
+        lanes.answered(lane, last.report);
         if last.first_try {
             lanes.tried(lane);
         }

@@ -338,7 +338,11 @@ fn a_block_page_is_told_and_not_tried_again() {
     });
     let said = run(fast().args(["--summary", "json"]).arg(server.url("a")));
     assert_eq!(said.code, 1);
-    assert_eq!(said.rows()[0]["refused"], 1, "a block page is a refusal");
+    let summary = &said.rows()[0];
+    let counts = [&summary["refused"], &summary["blocked"]];
+    assert_eq!(counts, [0, 1], "a block page is no limit: {summary}");
+    assert_eq!(summary["statuses"], serde_json::json!({"403": 1}));
+    assert_eq!(summary["hosts"][0]["statuses"], summary["statuses"]);
     assert_eq!(said.lines("shows a block page").len(), 1, "{}", said.err);
     assert_eq!(server.counts().into_values().sum::<usize>(), 1);
 }

@@ -1,4 +1,4 @@
-//! Tests of `politely lock` with a real coordinator.
+//! Tests of `politely lock`, `keys` and `budgets` with a real coordinator.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -237,4 +237,34 @@ fn a_lock_says_that_no_coordinator_serves() {
     let said = run(politely().args(lock).args(["custom/job", "--", "true"]));
     assert_eq!(said.code, 2, "{}", said.err);
     assert_eq!(said.lines("trying again").len(), 1, "{}", said.err);
+}
+
+#[test]
+fn a_budget_is_reset_and_an_unknown_one_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let coordinator = Coordinator::start(folder.path());
+    let file = folder.path().join("keys.jsonl");
+    let line = "{\"key\":\"custom/team\",\"set\":{\"limits\":[\"900 tokens/30d\"]}}\n";
+    fs::write(&file, line).expect("written");
+    let import = ["keys", "import", "--coordinator", &coordinator.url];
+    assert_eq!(run(politely().args(import).arg(&file)).code, 0);
+    let reset = |key: &str, budget: &str| {
+        let args = ["budgets", "reset", "--coordinator", &coordinator.url];
+        run(politely().args(args).args([key, budget]))
+    };
+    for budget in ["900 tokens/30d", "all"] {
+        let said = reset("custom/team", budget);
+        assert_eq!(
+            (said.code, said.err.as_str()),
+            (0, "custom/team: 900 of 900 tokens/30day\n")
+        );
+    }
+    let said = reset("custom/team", "5/h");
+    assert_eq!(said.code, 2);
+    let has = "the key custom/team has no budget `5/h`; it has 900 tokens/30day";
+    assert!(said.err.contains(has), "{}", said.err);
+    let said = reset("custom/other", "all");
+    assert_eq!(said.code, 2);
+    let unknown = "the key custom/other is not known";
+    assert!(said.err.contains(unknown), "{}", said.err);
 }

@@ -1,5 +1,7 @@
 //! The quantities that a key spent of its declared limits.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 use super::calendar::Calendar;
@@ -23,6 +25,9 @@ struct Log {
     /// The departure of the first request that was charged here. What earlier ones give back was
     /// taken from other windows. [`Timestamp::NEVER`]: none was charged yet.
     since: Timestamp,
+    /// The end of the operator's last reset, zero without one. Departures before it are not
+    /// charged here, neither now nor when they are settled. Later requests leave after it.
+    reset: Timestamp,
     of: LogOf,
 }
 
@@ -98,6 +103,7 @@ impl Log {
         Self {
             id: limit.id(),
             since: Timestamp::NEVER,
+            reset: Timestamp::ZERO,
             of: match limit.window() {
                 LimitWindow::Calendar(..) => LogOf::Calendar(Calendar::default()),
                 _ => LogOf::Rolling(Rolling::default()),
@@ -106,7 +112,7 @@ impl Log {
     }
 
     fn next_start(&self, now: Timestamp, cost: u64, limit: &DeclaredLimit) -> Timestamp {
-        let quantity = limit.quantity();
+        let (quantity, now) = (limit.quantity(), now.max(self.reset));
         match (&self.of, limit.window()) {
             _ if cost > quantity => Timestamp::NEVER,
             (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
@@ -173,9 +179,25 @@ impl Spent {
         cost: &Cost,
         declared: &DeclaredLimits,
     ) {
+        self.charge_later(now, at, Timestamp::NEVER, cost, declared);
+    }
+
+    /// Charges at `at` what a request cost that left at `departed`. Limits that were reset after
+    /// its departure stay as they are.
+    pub(crate) fn charge_later(
+        &mut self,
+        now: Timestamp,
+        at: Timestamp,
+        departed: Timestamp,
+        cost: &Cost,
+        declared: &DeclaredLimits,
+    ) {
         self.align(declared);
         let weight = declared.weight();
         for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
+            if departed < log.reset {
+                continue;
+            }
             let cost = cost.of(limit.unit()).saturating_mul(weight);
             log.since = log.since.min(at);
             match (&mut log.of, limit.window()) {
@@ -195,7 +217,7 @@ impl Spent {
         self.align(declared);
         let weight = declared.weight();
         for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
-            if at < log.since {
+            if at < log.since.max(log.reset) {
                 continue;
             }
             let cost = cost.of(limit.unit()).saturating_mul(weight);
@@ -205,6 +227,25 @@ impl Spent {
                 }
                 (LogOf::Calendar(log), _) => log.put_back(at, cost),
                 _ => {}
+            }
+        }
+    }
+
+    /// Makes a limit whole, or all limits if `which` is `None`. Requests that leave before `end`
+    /// are charged no more.
+    pub(crate) fn reset(
+        &mut self,
+        end: Timestamp,
+        which: Option<&DeclaredLimit>,
+        declared: &DeclaredLimits,
+    ) {
+        self.align(declared);
+        for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
+            if which.is_none_or(|which| which.id() == limit.id()) {
+                *log = Log {
+                    reset: end.max(log.reset),
+                    ..Log::new(limit)
+                };
             }
         }
     }
@@ -236,7 +277,8 @@ impl Spent {
         })
     }
 
-    /// Keeps the smaller remainder of each limit.
+    /// Keeps the smaller remainder of each limit. If one side has a later reset of it, that side
+    /// counts.
     pub(crate) fn join(&mut self, other: &Self) {
         for theirs in &other.0 {
             let mine = self.0.iter_mut().find(|mine| mine.id == theirs.id);
@@ -244,6 +286,11 @@ impl Spent {
                 self.0.push(theirs.clone());
                 continue;
             };
+            match mine.reset.cmp(&theirs.reset) {
+                Ordering::Less => *mine = theirs.clone(),
+                Ordering::Greater => continue,
+                Ordering::Equal => {}
+            }
             mine.since = mine.since.min(theirs.since);
             match (&mut mine.of, &theirs.of) {
                 (LogOf::Rolling(mine), LogOf::Rolling(theirs)) => mine.join(theirs),
@@ -261,6 +308,7 @@ impl Spent {
             if log.since != Timestamp::NEVER {
                 log.since = log.since.min(now);
             }
+            log.reset = log.reset.min(now);
             let limit = declared.windows().iter().find(|limit| limit.id() == id);
             match (&mut log.of, limit.map(DeclaredLimit::window)) {
                 (LogOf::Rolling(log), Some(LimitWindow::Rolling(length))) => {

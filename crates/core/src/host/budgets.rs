@@ -42,6 +42,26 @@ impl Host {
         self.pace.change(now, &old, &new);
     }
 
+    /// Makes a declared limit whole, or all of them if `which` is `None`, because an operator knows
+    /// that what is counted is wrong.
+    ///
+    /// Permits that are out keep their estimates, but give nothing back to the reset limit and owe
+    /// it nothing. Later requests leave after them. A limit that is not in force stays as it is.
+    pub fn reset_budgets(
+        &mut self,
+        now: Timestamp,
+        which: Option<&DeclaredLimit>,
+        config: &Config,
+    ) {
+        let Some(rare) = &mut self.rare else { return };
+        let Some(spent) = &mut rare.spent else { return };
+        let starts = self.leases.live().iter().map(|lease| lease.start);
+        let starts = starts.chain(rare.estimates.iter().map(|estimate| estimate.at));
+        let last = starts.fold(now, Timestamp::max);
+        let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+        spent.reset(last + Duration::from_micros(1), which, declared);
+    }
+
     /// Returns the limits that an operator or a rule declared for this key.
     pub fn own_limits(&self) -> Option<&DeclaredLimits> {
         self.rare.as_ref()?.declared.as_ref()
@@ -196,7 +216,7 @@ impl Host {
             let estimate = units.of(name).unwrap_or(0);
             let difference = Cost::units(UnitCosts::one(name, truth.abs_diff(estimate)));
             if truth >= estimate {
-                spent.charge(now, now, &difference, declared);
+                spent.charge_later(now, now, at, &difference, declared);
             } else if is_late {
                 continue;
             } else {

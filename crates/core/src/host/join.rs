@@ -13,7 +13,7 @@
 //! | Crawl-delay | the longer length and the later end |
 //! | locks | the union of the claims, the larger fencing number |
 //! | pace, byte budget | the fewer tokens |
-//! | declared limits | the smaller remainder of each |
+//! | declared limits | the smaller remainder of each; the side with a later reset |
 //! | the gaps of a rule | the later departure |
 //! | stated quotas of units | the smaller remainder until the later reset |
 //!

@@ -11,6 +11,7 @@ mod long;
 mod model;
 mod promises;
 mod replay;
+mod resets;
 mod restore;
 mod rules;
 mod scenarios;

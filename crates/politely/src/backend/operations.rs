@@ -128,6 +128,8 @@ pub(crate) trait Operations: Send + Sync {
 
     fn forget(&self, key: &Key);
 
+    fn reset_budgets(&self, key: &Key, which: Option<&DeclaredLimit>);
+
     /// Sets a valid configuration for all keys without one of their own.
     fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported>;
 

@@ -96,6 +96,15 @@ impl Limiter {
         self.operations_on(key).forget(key);
     }
 
+    /// Makes the declared limit `which` of `key` whole, or all of them if it is `None`: what was
+    /// spent of its present window counts no more.
+    ///
+    /// Use it after a wrong usage was reported. Permits that are out give nothing back to the limit
+    /// and owe it nothing. A limit that the key does not have stays as it is.
+    pub fn reset_budgets(&self, key: &Key, which: Option<&DeclaredLimit>) {
+        self.operations_on(key).reset_budgets(key, which);
+    }
+
     /// Sets `config` for all keys that have no configuration of their own.
     ///
     /// States stay. If the law changes, it begins anew. Waiting requests notice the change. One

@@ -10,7 +10,7 @@ use super::body::{Json, Params};
 use super::problem::Wrong;
 
 /// Returns how many answers came by status and by meaning, of one key or of all keys, in the last
-/// hours. The counts are this coordinator's, and begin anew when it starts.
+/// hours: the sums of the audit.
 #[utoipa::path(get, path = "/api/v1/answers", params(AnswersQuery), responses(
     (status = 200, body = AnswerCounts),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -25,10 +25,11 @@ pub(super) async fn answers(
     }
     let key = query.key.as_deref().map(Key::parse).transpose();
     let key = key.map_err(|why| wrong(&why.to_string()).field("key"))?;
-    let coordinator = &api.coordinator;
-    let watch = coordinator.watch();
-    let counts = watch
-        .answers
-        .counts(coordinator.now(), key.as_ref(), query.hours.into());
-    Ok(Json(counts))
+    let coordinator = api.coordinator.clone();
+    let counted = tokio::task::spawn_blocking(move || {
+        let usage = coordinator.usage_counts();
+        usage.answers(key.as_ref(), query.hours, coordinator.now())
+    });
+    let failed = |_| Wrong::busy("the audit could not be read");
+    counted.await.map(Json).map_err(failed)
 }

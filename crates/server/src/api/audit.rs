@@ -125,14 +125,24 @@ impl Api {
         let set = coordinator.numbers(key);
         let now = coordinator.now();
         let explained = coordinator.limiter().explain(key);
-        let held = explained.map(|explained| row(key, &explained, 0, now));
-        let held = held.filter(|row| matches!(row.state, KeyState::Hold | KeyState::Parked));
-        named([
+        let row = explained
+            .as_ref()
+            .map(|explained| row(key, explained, 0, now));
+        let held = row.filter(|row| matches!(row.state, KeyState::Hold | KeyState::Parked));
+        let mut numbers = named([
             ("rate", set.rate.set()),
             ("burst", set.burst.set()),
             ("in_flight", set.in_flight.set().map(f64::from)),
             ("hold_ms", held.map(|row| row.ready_in_ms as f64)),
-        ])
+        ]);
+        let budgets = explained
+            .into_iter()
+            .flat_map(|explained| explained.budgets);
+        numbers.extend(budgets.map(|left| {
+            let name = format!("left of {}", left.limit);
+            (name, Some(left.remaining as f64))
+        }));
+        numbers
     }
 }
 

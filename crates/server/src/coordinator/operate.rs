@@ -35,6 +35,10 @@ impl Coordinator {
             return Ok(());
         }
         self.refuse_if_in_trouble()?;
+        if patch.reset_budget.is_some() {
+            // The key may be in the engine alone.
+            self.refresh(key).await.map_err(NotSet::Refused)?;
+        }
         self.apply_patch(key, patch, checked)?;
         let metadata = vec![(key.clone(), metadata::change(patch))];
         self.set_metadata(metadata).await?;
@@ -86,6 +90,8 @@ impl Coordinator {
         checked: Checked,
     ) -> Result<(), wire::Error> {
         let limiter = &self.0.limiter;
+        let reset = patch.reset_budget.as_deref();
+        let reset = reset.map(|name| self.budget(key, name)).transpose()?;
         let full = |_| error("key", "no room for another key");
         if patch.forget == Some(true) {
             limiter.forget(key);
@@ -116,6 +122,9 @@ impl Coordinator {
             Change::TakeBack => limiter.set_limits(key, None).map_err(full)?,
             Change::To(limits) => limiter.set_limits(key, Some(limits)).map_err(full)?,
         }
+        if let Some(which) = reset {
+            limiter.reset_budgets(key, which.as_ref());
+        }
         if let Some(ms) = patch.hold_ms {
             let length = Duration::from_millis(ms);
             limiter
@@ -127,6 +136,30 @@ impl Coordinator {
             self.0.watch.operated(self.now(), limiter, key, &text);
         }
         Ok(())
+    }
+
+    /// Returns the budget of `key` with this name, `None` for the name of all budgets.
+    fn budget(&self, key: &Key, name: &str) -> Result<Option<DeclaredLimit>, wire::Error> {
+        let wrong = |detail: String| error("reset_budget", &detail);
+        let explained = self.0.limiter.explain(key);
+        let explained = explained.ok_or_else(|| wrong(format!("the key {key} is not known")))?;
+        let budgets = explained.budgets.into_iter().map(|left| left.limit);
+        let budgets: Vec<_> = budgets.collect();
+        let names: Vec<_> = budgets.iter().map(ToString::to_string).collect();
+        if names.is_empty() {
+            return Err(wrong(format!("the key {key} has no budgets")));
+        }
+        if name == wire::ALL_BUDGETS {
+            return Ok(None);
+        }
+        let limit = name.parse::<DeclaredLimit>();
+        let limit = limit.map_err(|why| wrong(why.to_string()))?;
+        if !budgets.contains(&limit) {
+            let names = names.join("; ");
+            let detail = format!("the key {key} has no budget `{limit}`; it has {names}");
+            return Err(wrong(detail));
+        }
+        Ok(Some(limit))
     }
 
     /// Returns an error if changes cannot be kept now.
@@ -419,6 +452,9 @@ fn words(patch: &KeyPatch) -> String {
     }
     if patch.metadata != Change::Keep {
         words.push("metadata changed".to_owned());
+    }
+    if let Some(name) = &patch.reset_budget {
+        words.push(format!("budget reset: {name}"));
     }
     if let Some(ms) = patch.hold_ms {
         words.push(format!("held for {} s", ms as f64 / 1e3));

@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 const EVENTS_MAX: usize = 1_000;
 /// The most events that wait for the engine. Beyond it the oldest are dropped.
 const WAITING_MAX: usize = 16_384;
-/// The most rows of the audit in one batch. They take some 20 KB.
+/// The most rows of the audit in one batch. They take some 25 KB.
 const ROWS_MAX: usize = 1_000;
 /// The most batches of the audit that wait for the engine.
 const COUNTS_MAX: usize = 2_000;

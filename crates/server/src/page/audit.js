@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { el } from "./dom.js";
+import { ANSWERS } from "./mix.js";
 import { poll } from "./poll.js";
 import { table, words as text } from "./table.js";
 import * as words from "./words.js";
@@ -18,8 +19,7 @@ const COLUMNS = [
   { label: "Name", kind: "name", cell: text((row) => row.name || "–") },
   { label: "From", cell: text((row) => new Date(row.at_s * 1000).toLocaleString()) },
   { label: "Granted", kind: "number", cell: text((row) => words.count(row.granted ?? 0)) },
-  { label: "Ok", kind: "number", cell: text((row) => words.count(row.ok ?? 0)) },
-  { label: "Refused", kind: "number", cell: text((row) => words.count(row.refused ?? 0)) },
+  ...ANSWERS,
   { label: "Waited", kind: "number", title: "Sum of the waits for permits", cell: text((row) => words.duration(row.waited_ms ?? 0)) },
   { label: "Bytes", kind: "number", cell: text((row) => words.bytes(row.bytes ?? 0)) },
   { label: "Expired", kind: "number", title: "Permits without a report", cell: text((row) => words.count(row.expired ?? 0)) },

@@ -5,6 +5,7 @@ import { get, keyPath, patch } from "./api.js";
 import { el, say } from "./dom.js";
 import { careful, numbers, plain } from "./form.js";
 import { left } from "./keys.js";
+import { mix } from "./mix.js";
 import { past } from "./past.js";
 import { poll } from "./poll.js";
 import { badge } from "./states.js";
@@ -42,6 +43,7 @@ export function keyPage(place, name) {
   const unknown = el("p", { class: "none", hidden: true }, "This key is not known. What is set here makes it.");
   const facts = FACTS.map(([label, read]) => ({ read, value: el("dd", {}, "–"), label: el("dt", {}, label) }));
   const history = past();
+  const answers = mix(name);
   const decisions = el("ol", { class: "decisions" });
   const quiet = el("p", { class: "none" }, "Nothing was decided yet.");
   const out = table({ label: "Permits out", columns: PERMITS, id: (permit) => permit.permit });
@@ -49,6 +51,7 @@ export function keyPage(place, name) {
   const seen = el("div", { class: "seen" },
     el("dl", { class: "facts" }, facts.map(({ label, value }) => el("div", {}, label, value))),
     history.element,
+    answers.element,
   );
 
   const send = async (body) => {
@@ -56,12 +59,13 @@ export function keyPage(place, name) {
     polled.now();
   };
   const limits = limitsForm(send);
+  const budgets = budgetsCard(name, send);
   place.append(
     el("div", { class: "key-head" }, el("a", { href: left, class: "back" }, "‹ Keys"), el("h1", {}, name), state.element, why),
     unknown,
     el("div", { class: "columns" },
       el("div", {}, seen, el("section", { class: "card" }, el("h2", {}, "Decisions"), decisions, quiet), el("section", { class: "card" }, el("h2", {}, "Permits out"), out.element, idle)),
-      el("aside", { "aria-label": "What you may do" }, limits.element, holdForm(send), forgetForm(name, send)),
+      el("aside", { "aria-label": "What you may do" }, limits.element, budgets.element, holdForm(send), forgetForm(name, send)),
     ),
   );
 
@@ -79,6 +83,7 @@ export function keyPage(place, name) {
     out.element.hidden = key.out.length === 0;
     idle.hidden = key.out.length > 0;
     limits.show(key.limits);
+    budgets.show(key.budgets);
   }
 
   const polled = poll({
@@ -99,6 +104,7 @@ export function keyPage(place, name) {
     title: name,
     stop() {
       polled.stop();
+      answers.stop();
       history.stop();
       trouble("key", null);
     },
@@ -146,6 +152,36 @@ function limitsForm(send) {
       const named = Object.entries({ rate: "/s", burst: " back to back", in_flight: " in flight" });
       const told = named.filter(([name]) => limits[name] != null).map(([name, unit]) => `${limits[name]}${unit}`);
       say(set, told.length ? `Set by an operator: ${told.join(", ")}.` : "None of its own. What is left empty stays as it is.");
+    },
+  };
+}
+
+/** A row for each budget, with its remainder and a button that makes it whole. */
+function budgetsCard(name, send) {
+  const rows = new Map();
+  const row = (limit) => {
+    const left = el("p", { class: "hint" });
+    const reset = careful({
+      verb: "Reset",
+      question: `Make the budget ${limit} of ${name} whole? What was spent of it counts no more.`,
+      act: () => send({ reset_budget: limit }),
+      done: "Whole again.",
+    });
+    return { left, element: el("li", {}, el("h3", {}, limit), left, reset) };
+  };
+  const list = el("ol", { class: "budgets" });
+  const element = el("section", { class: "card", hidden: true }, el("h2", {}, "Budgets"), list);
+  return {
+    element,
+    show(budgets) {
+      element.hidden = budgets.length === 0;
+      for (const { limit } of budgets) if (!rows.has(limit)) rows.set(limit, row(limit));
+      const shown = budgets.map(({ limit }) => rows.get(limit).element);
+      if (shown.some((child, i) => list.children[i] !== child) || list.children.length > shown.length) list.replaceChildren(...shown);
+      for (const { limit, remaining, resets_in_ms } of budgets) {
+        const again = resets_in_ms ? `, more in ${words.duration(resets_in_ms)}` : "";
+        say(rows.get(limit).left, `${words.count(remaining)} left${again}`);
+      }
     },
   };
 }

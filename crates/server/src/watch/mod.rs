@@ -2,8 +2,8 @@
 //!
 //! Nothing here influences permits, and all of it is bounded in memory.
 
-mod answers;
 mod attention;
+mod blocks;
 mod event_log;
 mod histogram;
 mod metrics;
@@ -27,8 +27,8 @@ use politely_api::wire::{
     Decision, Event, EventKind, KeyPage, KeyState, KeysPattern, KeysQuery, Point,
 };
 
-use answers::Answers;
-pub(crate) use answers::BLOCK_SHARE;
+pub(crate) use blocks::BLOCK_SHARE;
+use blocks::BlockShares;
 use event_log::EventLog;
 pub(crate) use event_log::{Next, NotKept};
 pub(crate) use metrics::{export, install, scrape};
@@ -53,7 +53,7 @@ pub(crate) struct Watch {
     table: Table,
     pasts: Pasts,
     outcomes: Outcomes,
-    pub(crate) answers: Answers,
+    blocks: BlockShares,
     events: Arc<EventLog>,
     /// Where events go in a fleet, whose log numbers them.
     outbox: OnceLock<Arc<Outbox>>,
@@ -70,7 +70,7 @@ impl Watch {
             table: Table::default(),
             pasts: Pasts::default(),
             outcomes: Outcomes::default(),
-            answers: Answers::default(),
+            blocks: BlockShares::default(),
             events: Arc::default(),
             outbox: OnceLock::new(),
             webhooks: OnceLock::new(),
@@ -99,7 +99,7 @@ impl Watch {
     ) {
         if !directions.late {
             self.outcomes.count(report);
-            if let Some(text) = self.answers.add(now, key, report, block_share) {
+            if let Some(text) = self.blocks.add(now, key, report.signal, block_share) {
                 self.announce(EventKind::Blocks, Some(key), &text);
             }
         }

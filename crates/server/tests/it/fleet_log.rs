@@ -171,6 +171,34 @@ async fn the_audit_is_the_sum_of_all_coordinators() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn answers_are_counted_over_all_coordinators_and_blocks_apart() {
+    let [one, two] = fleet().await;
+    for (served, status, signal) in [(&one, 200, "ok"), (&two, 403, "blocked")] {
+        let item = json!({"key": "a.example"});
+        let body = json!({"client": "w", "items": [item], "wait_ms": 20_000});
+        let acquired = served.post("acquire", &body.to_string()).await;
+        let permit = &acquired["items"][0]["permit"];
+        let told = json!({"permit": permit, "status": status, "meaning": {"signal": signal}});
+        let body = json!({"client": "w", "items": [told]});
+        let reported = served.post("report", &body.to_string()).await;
+        assert_eq!(reported["items"][0]["error"], json!(null), "{reported}");
+    }
+    let expected = json!({
+        "hours": 24,
+        "answers": 2,
+        "statuses": {"200": 1, "403": 1},
+        "signals": {"ok": 1, "blocked": 1},
+    });
+    for served in [&one, &two] {
+        while served.get("/api/v1/answers?key=a.example").await != expected {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+    one.end().await;
+    two.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metadata_is_kept_shown_and_removed_at_all_coordinators() {
     let [one, two] = fleet().await;
     let path = "/api/v1/keys/a.example";

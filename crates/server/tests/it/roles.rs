@@ -212,3 +212,29 @@ async fn changes_are_logged_with_their_author_and_outlive_a_restart() {
         served.end().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_of_a_budget_is_logged_with_what_was_left() {
+    let coordinator = Coordinator::new(Settings::default()).unwrap();
+    let served = start(coordinator, Some(tokens()), Caps::default()).await;
+    let key = "/api/v1/keys/h.example";
+    let patch = async |body| call(&served, OPERATOR, Method::PATCH, key, body).await;
+    let (_, set) = patch(r#"{"limits":["5/h"]}"#).await;
+    assert_eq!(set["budgets"][0]["remaining"], 5, "{set}");
+    let acquire = r#"{"client":"w","items":[{"key":"h.example"}]}"#;
+    call(&served, OPERATOR, Method::POST, "/api/v1/acquire", acquire).await;
+    let (status, said) = patch(r#"{"reset_budget":"6/h"}"#).await;
+    assert_eq!(
+        (status, said["field"].as_str()),
+        (422, Some("reset_budget"))
+    );
+    let (status, said) = patch(r#"{"reset_budget":"5/h"}"#).await;
+    assert_eq!((status, &said["budgets"][0]["remaining"]), (200, &json!(5)));
+    let path = "/api/v1/audit/changes?limit=1";
+    let (_, page) = call(&served, OPERATOR, Method::GET, path, "").await;
+    let change = &page["changes"][0];
+    assert_eq!(change["body"], r#"{"reset_budget":"5/h"}"#);
+    let left = [&change["before"], &change["after"]].map(|numbers| &numbers["left of 5/h"]);
+    assert_eq!(left, [&json!(4.0), &json!(5.0)], "{change}");
+    served.end().await;
+}

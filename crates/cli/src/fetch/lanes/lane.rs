@@ -13,6 +13,7 @@ use politely::RefusalReason;
 use politely::core::Timestamp;
 use politely::core::fault::{GivenUp, Outage};
 use politely::core::retry::{Budget, BudgetRule};
+use politely_api::wire::StatusCounts;
 use url::Url;
 
 use super::doubt::Doubts;
@@ -107,13 +108,17 @@ pub(super) enum Awaited {
 }
 
 /// A lane's counts of pages, requests and bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) pages: u64,
     pub(crate) failed: u64,
+    /// Requests that a limit refused.
     pub(crate) refused: u64,
+    /// Requests that a challenge or a block page answered.
+    pub(crate) blocked: u64,
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
+    pub(crate) statuses: StatusCounts,
 }
 
 /// The next page of a lane.

@@ -29,7 +29,7 @@ use politely::core::fault::{Company, Verdict};
 use politely::core::key::Key;
 use politely::core::queue::NextQueue;
 use politely::core::retry::{Account, Budget, BudgetRule, Policy};
-use politely::core::signal::Report;
+use politely::core::signal::{Report, Signal};
 use url::{Position, Url};
 
 use crate::fetch::robots::Standing;
@@ -391,16 +391,18 @@ impl Lanes {
     }
 
     /// Records an answer to a request of lane `id`.
-    pub(crate) fn answered(&mut self, id: LaneId, bytes: u64, refused: bool) {
+    pub(crate) fn answered(&mut self, id: LaneId, report: &Report) {
         for tally in [&mut self.all[id as usize].tally, &mut self.sum] {
-            tally.bytes += bytes;
-            tally.refused += u64::from(refused);
+            tally.bytes += report.bytes;
+            tally.refused += u64::from(report.signal == Signal::RateLimited);
+            tally.blocked += u64::from(report.signal == Signal::Blocked);
+            tally.statuses.count(report.status);
         }
     }
 
     /// Returns the sum of all lanes' counts.
     pub(crate) fn sum(&self) -> Tally {
-        self.sum
+        self.sum.clone()
     }
 
     /// Returns whether hosts were fetched from, and only pages of origins wait whose robots.txt is

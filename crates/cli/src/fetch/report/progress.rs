@@ -37,10 +37,11 @@ async fn lines(engine: &Engine) {
             pages,
             failed,
             refused,
+            blocked,
             ..
         } = sum;
         let mut line = format!(
-            "{pages} fetched, {failed} failed, {refused} refused, {waiting} waiting, {in_flight} in flight, {per_s:.1}/s"
+            "{pages} fetched, {failed} failed, {refused} refused, {blocked} blocked, {waiting} waiting, {in_flight} in flight, {per_s:.1}/s"
         );
         if stands && let Some(host) = busiest(engine).first() {
             let words: Vec<&str> = host.split_whitespace().collect();
@@ -78,8 +79,8 @@ async fn bars(engine: &Engine, earlier: (u64, u64)) {
         overall.set_length(done + waiting + in_flight);
         overall.set_position(done);
         overall.set_message(format!(
-            "{} failed, {} refused, {in_flight} in flight",
-            sum.failed, sum.refused
+            "{} failed, {} refused, {} blocked, {in_flight} in flight",
+            sum.failed, sum.refused, sum.blocked
         ));
         let rows = busiest(engine);
         for (i, bar) in hosts.iter().enumerate() {

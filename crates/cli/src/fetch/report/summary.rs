@@ -1,5 +1,6 @@
 //! The summary at the end of a run, for people or for programs.
 
+use politely_api::wire::StatusCounts;
 use serde::Serialize;
 
 use crate::config::SummaryForm;
@@ -33,9 +34,13 @@ struct Summary {
     pages: u64,
     failed: u64,
     left: u64,
+    /// Requests that a limit refused.
     refused: u64,
+    /// Requests that a challenge or a block page answered.
+    blocked: u64,
     requests: u64,
     refused_share: f64,
+    statuses: StatusCounts,
     bytes: u64,
     seconds: f64,
     hosts: Vec<HostRow>,
@@ -47,7 +52,9 @@ struct HostRow {
     pages: u64,
     failed: u64,
     refused: u64,
+    blocked: u64,
     requests: u64,
+    statuses: StatusCounts,
     /// The law's rate at the end, in requests per second.
     rate: Option<f64>,
     /// Whole requests per second that an operator may use for `--site-rps` ([`suggested`]).
@@ -119,8 +126,10 @@ impl End {
             failed: sum.failed + self.ingested.malformed,
             left: self.left,
             refused: sum.refused,
+            blocked: sum.blocked,
             requests: sum.requests,
             refused_share: share(&sum),
+            statuses: sum.statuses,
             bytes: sum.bytes,
             seconds: self.seconds,
             hosts,
@@ -132,8 +141,8 @@ fn text(engine: &Engine, summary: &Summary) {
     let talk = &engine.talk;
     if summary.hosts.len() > 1 {
         talk.say(&format!(
-            "{:<32} {:>8} {:>7} {:>8} {:>8}",
-            "host", "pages", "failed", "refused", "rate/s"
+            "{:<32} {:>8} {:>7} {:>8} {:>8} {:>8}",
+            "host", "pages", "failed", "refused", "blocked", "rate/s"
         ));
         for host in summary.hosts.iter().take(SHOWN_MAX) {
             let rate = host
@@ -144,10 +153,11 @@ fn text(engine: &Engine, summary: &Summary) {
                 pages,
                 failed,
                 refused,
+                blocked,
                 ..
             } = host;
             talk.say(&format!(
-                "{key:<32} {pages:>8} {failed:>7} {refused:>8} {rate:>8}"
+                "{key:<32} {pages:>8} {failed:>7} {refused:>8} {blocked:>8} {rate:>8}"
             ));
         }
     }
@@ -155,13 +165,20 @@ fn text(engine: &Engine, summary: &Summary) {
         pages,
         failed,
         refused,
+        blocked,
         requests,
         seconds,
         refused_share,
         ..
     } = summary;
+    let statuses: Vec<String> = (summary.statuses.iter())
+        .map(|(status, answers)| format!("{status}: {answers}"))
+        .collect();
+    if !statuses.is_empty() {
+        talk.say(&format!("answers by status: {}", statuses.join(", ")));
+    }
     talk.say(&format!(
-        "{pages} fetched, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) in {seconds:.1} s",
+        "{pages} fetched, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) and {blocked} blocked in {seconds:.1} s",
         refused_share * 100.0
     ));
 }
@@ -171,7 +188,9 @@ fn host_row(engine: &Engine, lane: &Lane) -> HostRow {
         pages,
         failed,
         refused,
+        blocked,
         requests,
+        ref statuses,
         ..
     } = lane.tally;
     let rate = lane
@@ -180,13 +199,15 @@ fn host_row(engine: &Engine, lane: &Lane) -> HostRow {
         .and_then(|keys| engine.limits.rate(&keys[0]));
     let rate = rate.filter(|rate| rate.is_finite());
     let rate = engine.limits.operator_rps(lane).or(rate);
-    let suggested_rps = rate.map(|rate| suggested(rate, refused, failed));
+    let suggested_rps = rate.map(|rate| suggested(rate, refused + blocked, failed));
     HostRow {
         key: lane.name().to_owned(),
         pages,
         failed,
         refused,
+        blocked,
         requests,
+        statuses: statuses.clone(),
         rate,
         suggested_rps,
     }

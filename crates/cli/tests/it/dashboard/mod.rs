@@ -209,6 +209,8 @@ fn a_key_tells_its_past() {
         page.press_key(Key::Left).await;
         page.until("document.querySelector('.readout').textContent.includes('1 refused')")
             .await;
+        page.until("document.querySelector('[aria-label=\"Answers of the last day\"] tbody')?.innerText.includes('200: 5, 429: 1')")
+            .await;
     });
 }
 
@@ -286,6 +288,30 @@ fn an_operator_sets_holds_lifts_and_forgets() {
             .await;
         page.open("#/events").await;
         page.until("document.querySelector('.events')?.innerText.includes('the configuration was changed')").await;
+    });
+}
+
+#[test]
+fn an_operator_resets_a_budget() {
+    browse(Screen::Desk, |page, coordinator| async move {
+        let limits = json!({ "limits": ["5/h", "9/2h"] });
+        coordinator.patch("a.example", limits).await;
+        let visited = ["a.example"];
+        coordinator.visit("worker", &visited, 200, json!({})).await;
+        page.open("#/key/a.example").await;
+        page.until("document.querySelector('.budgets')?.innerText.includes('4 left')")
+            .await;
+        page.click(".budgets button.danger").await;
+        page.until("document.activeElement.textContent === 'Keep it'")
+            .await;
+        page.click(".budgets .asked button.danger").await;
+        page.until("document.querySelector('.budgets .told').textContent === 'Whole again.'")
+            .await;
+        page.until("document.querySelector('.budgets').innerText.includes('5 left')")
+            .await;
+        let budgets = &coordinator.key("a.example").await["budgets"];
+        let left = [&budgets[0]["remaining"], &budgets[1]["remaining"]];
+        assert_eq!(left, [&json!(5), &json!(8)], "{budgets}");
     });
 }
 

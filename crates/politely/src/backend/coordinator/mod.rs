@@ -23,11 +23,12 @@
 //!   after at most half a second. [`Limiter::ready`] returns when to call. A prefetch that no call
 //!   asks for again is dropped after five seconds.
 //! - The coordinator keeps the configuration and the learned states. [`Limiter::set_rate`],
-//!   `set_numbers`, `hold`, `unpark` and `forget` are sent to it in the background. A number that
-//!   it would refuse is an error at once. `numbers`, `reconfigure`, `restore`, `resume`, `readmit`
-//!   and `adopt` return [`Unsupported`](crate::Unsupported) errors. This process knows no key but
-//!   those of [`configure`](crate::Limiter::configure), which it limits alone: `explain`, `each`,
-//!   `keys`, `snapshot` and `take_learned` return nothing of others.
+//!   `set_numbers`, `hold`, `unpark`, `forget` and `reset_budgets` are sent to it in the
+//!   background. A number that it would refuse is an error at once. `numbers`, `reconfigure`,
+//!   `restore`, `resume`, `readmit` and `adopt` return [`Unsupported`](crate::Unsupported) errors.
+//!   This process knows no key but those of [`configure`](crate::Limiter::configure), which it
+//!   limits alone: `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing of
+//!   others.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
 //! - Requests of the tower layer and the reqwest middleware state their methods, and their URLs

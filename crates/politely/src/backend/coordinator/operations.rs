@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, RATE_MAX, RATE_MIN};
+use politely_api::wire::{ALL_BUDGETS, Change, HOLD_MAX_MS, KeyPatch, RATE_MAX, RATE_MIN};
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
@@ -189,6 +189,14 @@ impl Operations for Coordinator {
     fn forget(&self, key: &Key) {
         let patch = KeyPatch {
             forget: Some(true),
+            ..KeyPatch::default()
+        };
+        self.patch(key, patch);
+    }
+
+    fn reset_budgets(&self, key: &Key, which: Option<&DeclaredLimit>) {
+        let patch = KeyPatch {
+            reset_budget: Some(which.map_or_else(|| ALL_BUDGETS.to_owned(), ToString::to_string)),
             ..KeyPatch::default()
         };
         self.patch(key, patch);

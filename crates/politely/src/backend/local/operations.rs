@@ -223,6 +223,12 @@ impl Operations for Local {
         self.with_known(key, |now, entry| entry.host.forget(now, entry.config));
     }
 
+    fn reset_budgets(&self, key: &Key, which: Option<&DeclaredLimit>) {
+        self.with_known(key, |now, entry| {
+            entry.host.reset_budgets(now, which, entry.config);
+        });
+    }
+
     fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported> {
         for shard in self.registry.shards() {
             let now = self.now();

@@ -183,6 +183,10 @@ impl Operations for Store {
         self.0.apply(key, Event::Forget);
     }
 
+    fn reset_budgets(&self, key: &Key, which: Option<&DeclaredLimit>) {
+        self.0.apply(key, Event::ResetBudgets(which.cloned()));
+    }
+
     fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported> {
         let now = self.0.clock.now();
         self.0.state.lock().node.set_config(config, now);

@@ -1,6 +1,7 @@
 //! Tests of declared limits and of costs that are settled.
 
 use super::super::PolicyRefused;
+use super::super::operate::NotSet;
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -95,6 +96,56 @@ async fn tokens_are_settled() {
     };
     assert_eq!(error.field, "cost");
     assert!(error.detail.contains("1000 tokens/min"), "{}", error.detail);
+}
+
+fn reset(name: &str) -> KeyPatch {
+    KeyPatch {
+        reset_budget: Some(name.to_owned()),
+        ..KeyPatch::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_takes_a_wrong_use_back_and_wakes_a_waiting_call() {
+    let mut config = Config::fixed(100.0, 10.0);
+    config.declared = "1000 tokens/min; 5000 tokens/30d".parse().unwrap();
+    let coordinator = coordinator(config);
+    let (worker, key) = (coordinator.worker("a"), Key::host("h.example").unwrap());
+    let refused = async |name: &str| match coordinator.patch_key(&key, &reset(name)).await {
+        Err(NotSet::Wrong(error)) => error.detail,
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(refused("all").await, "the key h.example is not known");
+    assert!(coordinator.limiter().explain(&key).is_none());
+    let costs = |id| Item {
+        cost: serde_json::from_value(serde_json::json!({"tokens": 600})).unwrap(),
+        ..item("h.example", id)
+    };
+    let left = || {
+        let budgets = coordinator.limiter().explain(&key).unwrap().budgets;
+        (budgets[0].remaining, budgets[1].remaining)
+    };
+    let typo = coordinator.one(&worker, costs("1"), AT_ONCE).await;
+    let mut report = told(&typo.granted());
+    report.used.insert("tokens".to_owned(), 1_000_000_000);
+    coordinator.report(&worker, &report, &mut Aftermath::default());
+    assert_eq!(left(), (0, 0));
+    let detail = refused("5/h").await;
+    let has = "the key h.example has no budget `5/h`; it has 1000 tokens/min; 5000 tokens/30day";
+    assert_eq!(detail, has);
+    assert!(refused("").await.starts_with("limit ``"));
+    let (waited, ()) = tokio::join!(
+        coordinator.one(&worker, costs("2"), Duration::from_secs(20)),
+        async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let one = reset("5000 tokens/30day");
+            coordinator.patch_key(&key, &one).await.unwrap();
+            assert_eq!(left(), (0, 5_000));
+            coordinator.patch_key(&key, &reset("all")).await.unwrap();
+        }
+    );
+    waited.granted();
+    assert_eq!(left(), (400, 4_400));
 }
 
 /// Two workers fetch pages of 1 MB from four hosts of one account for a minute. Each answer takes

@@ -295,6 +295,48 @@ async fn a_change_for_new_keys_outlives_a_kill() {
     assert_eq!(rates(&after), ["7"; 5]);
 }
 
+#[tokio::test]
+async fn a_reset_outlives_a_kill_with_what_was_spent_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = resumed(dir.path());
+    let key = Key::parse("h.example").unwrap();
+    let limits = KeyPatch {
+        limits: Change::To(vec!["1000 tokens/30d".to_owned()]),
+        ..KeyPatch::default()
+    };
+    coordinator.patch_key(&key, &limits).await.unwrap();
+    let worker = coordinator.worker("w");
+    let costs = |id| Item {
+        cost: serde_json::from_value(serde_json::json!({"tokens": 100})).unwrap(),
+        ..item("h.example", id)
+    };
+    let grant = |id| coordinator.one(&worker, costs(id), AT_ONCE);
+    let (typo, out) = (grant("1").await.granted(), grant("2").await.granted());
+    let settled = async |on: &Coordinator, grant: &Grant, used| {
+        let mut report = told(grant);
+        report.used.insert("tokens".to_owned(), used);
+        let mut aftermath = Aftermath::default();
+        on.report(&on.worker("w"), &report, &mut aftermath);
+        on.see_to(aftermath).await;
+    };
+    let left = |on: &Coordinator| on.explain("h.example").unwrap().budgets[0].remaining;
+    settled(&coordinator, &typo, 1_000_000_000).await;
+    let reset = KeyPatch {
+        reset_budget: Some("all".to_owned()),
+        ..KeyPatch::default()
+    };
+    coordinator.patch_key(&key, &reset).await.unwrap();
+    let copy = copied(dir.path());
+    let after = resumed(copy.path());
+    assert_eq!(left(&after), 1_000);
+    // The permit of before the reset is settled at the restarted coordinator.
+    settled(&after, &out, 500).await;
+    assert_eq!(left(&after), 1_000);
+    grant("3").await.granted();
+    let copy = copied(dir.path());
+    assert_eq!(left(&resumed(copy.path())), 900);
+}
+
 /// Permits of random costs are out when the coordinator is killed. Some are reported before, some
 /// after, some twice, and some never. What is left is the limit without what was used, or without
 /// the estimate of a permit that nobody reported.

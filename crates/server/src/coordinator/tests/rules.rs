@@ -73,10 +73,7 @@ async fn an_answer_means_what_its_rule_says() {
         panic!("an event comes")
     };
     assert_eq!(event.kind, politely_api::wire::EventKind::Answer);
-    let counts = coordinator
-        .watch()
-        .answers
-        .counts(coordinator.now(), None, 24);
+    let counts = coordinator.0.usage.answers(None, 24, coordinator.now());
     assert_eq!(
         (counts.signals["ok"], counts.signals["rate_limited"]),
         (1, 1)

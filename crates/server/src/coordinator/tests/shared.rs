@@ -149,6 +149,37 @@ async fn an_operators_change_is_in_the_engine_when_it_is_answered() {
 }
 
 #[tokio::test]
+async fn a_reset_at_one_coordinator_is_everybodys() {
+    let town = Town::new();
+    let (one, other) = (town.coordinator().await, town.coordinator().await);
+    let limits = KeyPatch {
+        limits: Change::To(vec!["2/30d".to_owned()]),
+        ..KeyPatch::default()
+    };
+    one.patch_key(&key(), &limits).await.unwrap();
+    let worker = one.worker("w");
+    for id in ["1", "2"] {
+        one.one(&worker, item("h.example", id), AT_ONCE)
+            .await
+            .granted();
+    }
+    let waits = one.one(&worker, item("h.example", "3"), AT_ONCE).await;
+    assert_eq!(waits.wait().1, "budget");
+    let reset = KeyPatch {
+        reset_budget: Some("2/30day".to_owned()),
+        ..KeyPatch::default()
+    };
+    // The other coordinator has to read the key first.
+    other.patch_key(&key(), &reset).await.unwrap();
+    assert_eq!(one.refresh(&key()).await, Ok(true));
+    let left = one.explain("h.example").unwrap().budgets[0].remaining;
+    assert_eq!(left, 2);
+    one.one(&worker, item("h.example", "3"), AT_ONCE)
+        .await
+        .granted();
+}
+
+#[tokio::test]
 async fn a_change_that_the_engine_does_not_take_is_not_acknowledged() {
     let town = Town::new();
     let one = town.coordinator().await;

@@ -55,6 +55,7 @@ enum Step {
     },
     Unpark,
     Forget,
+    ResetBudgets,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -83,6 +84,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(rate, in_flight)| Step::Set { rate, in_flight }),
         1 => Just(Step::Unpark),
         1 => Just(Step::Forget),
+        1 => Just(Step::ResetBudgets),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -94,12 +96,19 @@ fn configs() -> impl Strategy<Value = Config> {
         Just(Config::fixed(3.0, 2.0)),
         Just(Config::api().with_law(LawConfig::Aimd(Arc::default()))),
         Just(byte_budget()),
+        Just(declared_limits()),
     ]
 }
 
 fn byte_budget() -> Config {
     let mut config = Config::crawler();
     config.limits.bytes_per_s = 1_000.0;
+    config
+}
+
+fn declared_limits() -> Config {
+    let mut config = Config::fixed(20.0, 2.0);
+    config.declared = "5/s; 20/min".parse().unwrap();
     config
 }
 
@@ -175,6 +184,7 @@ impl Keeper for Bare {
                 self.host.set(now, numbers(*rate, *in_flight), &self.config);
             }
             Step::Unpark => self.host.unpark(now, &self.config),
+            Step::ResetBudgets => self.host.reset_budgets(now, None, &self.config),
             _ => self.host.forget(now, &self.config),
         }
     }
@@ -237,6 +247,7 @@ impl Keeper for Limiter {
                     .unwrap();
             }
             Step::Unpark => self.unpark(&key()),
+            Step::ResetBudgets => self.reset_budgets(&key(), None),
             _ => Self::forget(self, &key()),
         }
     }
