@@ -53,6 +53,7 @@ fn grants(items: &[Item]) -> Vec<Answer> {
             lease_ms: 119_999,
             slots: 1,
             interval_ms: 0.0,
+            send_bodies: None,
         })
     };
     (0..items.len() as u32).map(grant).collect()

@@ -6,7 +6,7 @@ import aiohttp
 import httpx
 import pytest
 from aiohttp import web
-from fake import RETRY, Fake, told
+from fake import RETRY, Fake, granted, told
 
 from politely_client import AsyncClient
 from politely_client.aiohttp import PoliteMiddleware
@@ -96,6 +96,14 @@ def test_a_refused_request_is_sent_again():
     assert (first["body_start"], first["method"]) == ("slow", "PUT")
     assert (second["attempt"], second["free"]) == (2, 1)
     assert host.seen == [b"kept", b"kept"]
+
+
+def test_a_body_that_a_rule_reads_is_sent_and_a_soft_refusal_is_sent_again():
+    grants = [(200, {"items": [granted(0, f"p{i}", send_bodies="all")]}) for i in (1, 2)]
+    fake = Fake(acquire=grants, report=answers(RETRY, "done"))
+    host = in_turn(lambda: web.Response(text="slow down"), lambda: web.Response(text="page"))
+    assert run(fake, host, get) == (200, b"page")
+    assert [report["body_start"] for report in fake.reports()] == ["slow down", "page"]
 
 
 def test_the_last_answer_is_the_callers():

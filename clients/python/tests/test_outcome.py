@@ -62,6 +62,17 @@ def test_a_body_that_was_not_read_is_not_touched():
     assert of_response(httpx.Response(429, content=body())).body_start is None
 
 
+def test_rules_of_the_coordinator_get_more_of_a_response():
+    headers = {"x-soft": "1", "set-cookie": "secret=1"}
+    page = httpx.Response(200, text="page", headers=headers)
+    for asked, start, soft in [(None, None, None), ("errors", None, "1"), ("all", "page", "1")]:
+        outcome = of_response(page, asked)
+        assert (outcome.body_start, outcome.headers.get("x-soft")) == (start, soft)
+        assert "set-cookie" not in outcome.headers
+    assert of_response(httpx.Response(404), "all").body_start == ""
+    assert of_response(httpx.Response(200, content=iter([b"x"])), "all").body_start is None
+
+
 def test_a_requests_response():
     response = requests.Response()
     response.status_code, response._content = 503, b"busy"

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 import requests
 
 from politely_client import AsyncClient, BadCall, Client, Outcome, TimedOut
-from politely_client.httpx import AsyncPoliteTransport
+from politely_client.httpx import AsyncPoliteTransport, PoliteTransport
 from politely_client.requests import PoliteAdapter
 
 SOURCES = str(Path(__file__).parents[1] / "src")
@@ -108,6 +109,33 @@ def test_each_worker_and_the_bytes_of_an_account_are_limited(serve, town, tmp_pa
     assert most(came[:10], 1.5) <= 4
     # Two of three requests in flight may exceed the bytes of a window.
     assert most(came[10:], 1.5) <= 6
+
+
+SOFT = """
+[[rule]]
+match = ["soft.example"]
+
+[[rule.answer]]
+when = { status = 200, body = "slow down" }
+signal = "rate_limited"
+retry_after = "body:wait ([0-9]+ seconds)"
+"""
+
+
+def test_a_soft_refusal_counts_as_one_and_a_report_without_its_body_is_an_error(serve, tmp_path):
+    rules = tmp_path / "rules.toml"
+    rules.write_text(SOFT)
+    url = "http://soft.example/x"
+    pages = [httpx.Response(200, text=text) for text in ("slow down: wait 2 seconds", "page")]
+    host = httpx.MockTransport(lambda _: pages.pop(0))
+    with Client(serve("--policy", str(rules)).url) as coordinator:
+        with coordinator.permit(url) as permit, pytest.raises(BadCall, match="line 5") as said:
+            permit.report(status=200)
+        assert "body_start" in str(said.value)
+        began = time.monotonic()
+        with httpx.Client(transport=PoliteTransport(coordinator, host)) as http:
+            assert http.get(url).text == "page"
+        assert time.monotonic() - began >= 2.0
 
 
 def test_tokens_are_settled(serve):

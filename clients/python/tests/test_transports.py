@@ -85,6 +85,25 @@ def test_a_refused_request_is_sent_again(fetch):
     assert (third["attempt"], third["free"]) == (3, 2)
 
 
+SOFT = "Please slow down."
+
+
+@both
+def test_a_body_that_a_rule_reads_is_sent_and_a_soft_refusal_is_sent_again(fetch):
+    grants = [(200, {"items": [granted(0, f"p{i}", send_bodies="all")]}) for i in (1, 2, 3)]
+    fake = Fake(acquire=grants, report=answers(RETRY, "done"))
+    zipped = gzip.compress(SOFT.encode())
+    soft = httpx.Response(200, content=zipped, headers={"content-encoding": "gzip", "x-soft": "1"})
+    host = Host(soft, httpx.Response(200, text="page"))
+    assert fetch(fake, host).text == "page"
+    first, second = fake.reports()
+    assert (first["body_start"], first["headers"]["x-soft"]) == (SOFT, "1")
+    assert second["body_start"] == "page"
+    fetch(fake, Host(httpx.Response(204, headers={"set-cookie": "secret=1"})))
+    last = fake.reports()[-1]
+    assert last["body_start"] == "" and "set-cookie" not in last.get("headers", {})
+
+
 @both
 def test_the_last_answer_is_the_callers(fetch):
     fake = Fake(report=answers(GIVE_UP))
@@ -333,6 +352,16 @@ def test_requests_sends_again_and_reports(server):
     first, second, third = fake.reports()
     assert first["body_start"] == "page" and second["error"] == "reset"
     assert (third["status"], third["attempt"], third["bytes"]) == (200, 3, 4)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_requests_sends_a_body_that_a_rule_reads(server, stream):
+    grants = [(200, {"items": [granted(0, f"p{i}", send_bodies="all")]}) for i in (1, 2)]
+    fake = Fake(acquire=grants, report=answers(RETRY))
+    session, url = polite_session(fake, [200, 200], server)
+    with session:
+        assert session.get(url, stream=stream).text == "page"
+    assert [report["body_start"] for report in fake.reports()] == ["page", "page"]
 
 
 def test_requests_raises_the_last_error(server):

@@ -89,7 +89,7 @@ pub use frontier_admin::{
 pub use many::{ImportKeys, ImportedKey, KeyFailure, KeysChanged, KeysPattern};
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
-    Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
+    Permits, Problem, RefusedCode, Renewed, RenewedPermit, SendBodies, Want,
 };
 pub use policy::{PolicyBody, PolicyQuery};
 pub use reports::{

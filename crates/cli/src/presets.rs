@@ -6,15 +6,18 @@ use crate::args::{PresetsArgs, PresetsCommand};
 use crate::exit::{Exit, Wrong};
 
 /// The presets by name.
-const PRESETS: [(&str, &str); 10] = [
+const PRESETS: [(&str, &str); 13] = [
     ("anthropic", include_str!("../presets/anthropic.toml")),
     ("discord", include_str!("../presets/discord.toml")),
+    ("gemini", include_str!("../presets/gemini.toml")),
     ("github", include_str!("../presets/github.toml")),
     ("gitlab", include_str!("../presets/gitlab.toml")),
     ("jira", include_str!("../presets/jira.toml")),
     ("openai", include_str!("../presets/openai.toml")),
     ("reddit", include_str!("../presets/reddit.toml")),
     ("shopify", include_str!("../presets/shopify.toml")),
+    ("slack", include_str!("../presets/slack.toml")),
+    ("telegram", include_str!("../presets/telegram.toml")),
     ("wikimedia", include_str!("../presets/wikimedia.toml")),
     ("x", include_str!("../presets/x.toml")),
 ];

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use politely_core::signal::{BODY_SCANNED, Outcome, Report, Signal};
+use politely_core::signal::{
+    BODY_SCANNED, Outcome, Report, Signal, WallClock, is_error_page, retry_after,
+};
 use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
 use toml::Spanned;
+
+use super::body_wait::BodyWait;
 
 /// The most bytes of a compiled pattern. It bounds the memory of patterns such as `(a{99}){99}`.
 const PATTERN_BYTES_MAX: usize = 1 << 18;
@@ -25,6 +29,8 @@ pub struct AnswerRule {
     pub signal: Signal,
     /// How long the key is held.
     pub hold: Option<Duration>,
+    /// Where the body states how long to wait.
+    retry_after: Option<BodyWait>,
     /// Whether operators are told of each such answer.
     pub notify: bool,
 }
@@ -41,6 +47,7 @@ impl PartialEq for AnswerRule {
             && headers(self) == headers(other)
             && self.body.as_ref().map(Regex::as_str) == other.body.as_ref().map(Regex::as_str)
             && (self.signal, self.hold, self.notify) == (other.signal, other.hold, other.notify)
+            && self.retry_after == other.retry_after
     }
 }
 
@@ -65,9 +72,21 @@ impl AnswerRule {
             && self.body.as_ref().is_none_or(|body| body.is_match(start))
     }
 
-    /// Returns whether it reads the body.
-    pub const fn reads_body(&self) -> bool {
-        self.body.is_some()
+    /// Returns whether it reads the bodies of answers with `status`. Workers send the beginning of
+    /// an error page anyway.
+    pub fn needs_body_of(&self, status: u16) -> bool {
+        let has_status = self.statuses.is_empty() || self.statuses.contains(&status);
+        self.reads_body() && has_status && !is_error_page(status)
+    }
+
+    /// Returns whether it reads the bodies of answers that are no error pages.
+    pub(super) fn needs_bodies(&self) -> bool {
+        let is_error = |status: &u16| is_error_page(*status);
+        self.reads_body() && (self.statuses.is_empty() || !self.statuses.iter().all(is_error))
+    }
+
+    const fn reads_body(&self) -> bool {
+        self.body.is_some() || self.retry_after.is_some()
     }
 
     /// Returns the names of the headers that it reads.
@@ -75,15 +94,41 @@ impl AnswerRule {
         self.headers.iter().map(|(name, _)| name)
     }
 
-    /// Gives `report` the meaning of this rule.
-    pub fn judge(&self, report: &mut Report) {
+    /// Gives `report` the meaning of this rule, with the wait that the body states.
+    pub(super) fn judge(&self, outcome: &Outcome<'_>, clock: WallClock, report: &mut Report) {
+        if report.signal != self.signal || self.hold.is_some() {
+            // The rule is about the whole key.
+            report.scope = None;
+        }
         report.signal = self.signal;
-        // The rule is about the whole key.
-        report.scope = None;
         match self.signal {
             Signal::Ok | Signal::UrlError => report.retry_after = None,
-            _ => report.retry_after = self.hold.or(report.retry_after),
+            _ => {
+                let (in_body, in_headers) = self.stated(outcome, clock);
+                let usual = self.hold.or(report.retry_after).or(in_headers);
+                report.retry_after = in_body.max(usual);
+            }
         }
+    }
+
+    /// Returns the waits that the body and the headers of an answer state.
+    fn stated(
+        &self,
+        outcome: &Outcome<'_>,
+        clock: WallClock,
+    ) -> (Option<Duration>, Option<Duration>) {
+        let &Outcome::Answered {
+            headers,
+            body_start,
+            ..
+        } = outcome
+        else {
+            return (None, None);
+        };
+        let start = &body_start[..body_start.len().min(BODY_SCANNED)];
+        let place = self.retry_after.as_ref();
+        let in_body = place.and_then(|place| place.wait(start, headers, clock));
+        (in_body, retry_after(headers, clock))
     }
 }
 
@@ -94,6 +139,7 @@ pub(super) struct WrittenAnswer {
     when: WrittenWhen,
     signal: Spanned<String>,
     hold: Option<Spanned<String>>,
+    retry_after: Option<Spanned<String>>,
     #[serde(default)]
     notify: bool,
 }
@@ -120,6 +166,7 @@ pub(super) fn read(
         when,
         signal,
         hold,
+        retry_after,
         notify,
     } = written.into_inner();
     if when.status.is_none() && when.header.is_empty() && when.body.is_none() {
@@ -139,9 +186,9 @@ pub(super) fn read(
         let at = value.span().start;
         let known = name.parse::<HeaderName>();
         let known = known.map_err(|_| (at, format!("`{}` is no header", name.escape_debug())))?;
-        headers.push((known, pattern(&value)?));
+        headers.push((known, placed(&value, pattern)?));
     }
-    let body = when.body.as_ref().map(pattern).transpose()?;
+    let body = when.body.map(|text| placed(&text, pattern)).transpose()?;
     let named = [
         Signal::Ok,
         Signal::RateLimited,
@@ -169,6 +216,17 @@ pub(super) fn read(
             (text.span().start, why)
         })?),
     };
+    if let Some(text) = &retry_after
+        && matches!(signal, Signal::Ok | Signal::UrlError)
+    {
+        let why = format!(
+            "retry_after `{}`: the signal {} has no wait",
+            text.get_ref().escape_debug(),
+            signal.as_str()
+        );
+        return Err((text.span().start, why));
+    }
+    let retry_after = retry_after.map(|text| placed(&text, BodyWait::read));
     Ok(AnswerRule {
         line,
         statuses,
@@ -176,8 +234,17 @@ pub(super) fn read(
         body,
         signal,
         hold,
+        retry_after: retry_after.transpose()?,
         notify,
     })
+}
+
+/// Reads a text of the file. An error has its place.
+fn placed<T>(
+    text: &Spanned<String>,
+    read: fn(&str) -> Result<T, String>,
+) -> Result<T, (usize, String)> {
+    read(text.get_ref()).map_err(|why| (text.span().start, why))
 }
 
 fn read_statuses(value: &toml::Value) -> Option<Vec<u16>> {
@@ -192,8 +259,11 @@ fn read_statuses(value: &toml::Value) -> Option<Vec<u16>> {
 }
 
 /// Compiles a pattern. The engine's time is linear in the text, whatever the pattern.
-fn pattern(text: &Spanned<String>) -> Result<Regex, (usize, String)> {
-    let compiled = RegexBuilder::new(text.get_ref())
+///
+/// # Errors
+/// The reason, which names the pattern.
+pub(super) fn pattern(text: &str) -> Result<Regex, String> {
+    let compiled = RegexBuilder::new(text)
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX)
         .build();
@@ -206,9 +276,8 @@ fn pattern(text: &Spanned<String>) -> Result<Regex, (usize, String)> {
                 last.trim_start_matches("error: ").to_owned()
             }
         };
-        let shown: String = text.get_ref().chars().take(60).collect();
-        let why = format!("pattern `{}`: {why}", shown.escape_debug());
-        (text.span().start, why)
+        let shown: String = text.chars().take(60).collect();
+        format!("pattern `{}`: {why}", shown.escape_debug())
     })
 }
 

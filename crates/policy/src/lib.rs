@@ -18,6 +18,7 @@
 //! crate `politely`. The reference of the file is `docs/reference/policy.md`.
 
 mod answer;
+mod body_wait;
 mod cost;
 mod diff;
 mod pattern;
@@ -34,7 +35,7 @@ use http::Method;
 use politely_core::budget::{DeclaredLimits, LimitUnit, UnitName};
 use politely_core::host::{KeyRule, Spacing};
 use politely_core::key::Key;
-use politely_core::signal::{Outcome, Report, ScopeName, Signal};
+use politely_core::signal::{Outcome, Report, ScopeName, Signal, WallClock};
 use url::Url;
 
 pub use answer::AnswerRule;
@@ -151,9 +152,14 @@ impl<'a> Ruling<'a> {
 
 impl Rule {
     /// Returns the first rule about answers that fits, and gives its meaning to `report`.
-    pub fn judge(&self, outcome: &Outcome<'_>, report: &mut Report) -> Option<&AnswerRule> {
+    pub fn judge(
+        &self,
+        outcome: &Outcome<'_>,
+        clock: WallClock,
+        report: &mut Report,
+    ) -> Option<&AnswerRule> {
         let answer = self.answers.iter().find(|answer| answer.fits(outcome))?;
-        answer.judge(report);
+        answer.judge(outcome, clock, report);
         Some(answer)
     }
 
@@ -194,9 +200,16 @@ impl Rule {
         self.resend.contains(method)
     }
 
-    /// Returns whether a rule about answers reads bodies.
-    pub fn reads_bodies(&self) -> bool {
-        self.answers.iter().any(AnswerRule::reads_body)
+    /// Returns whether a rule about answers reads the bodies of answers that are no error pages.
+    pub fn needs_bodies(&self) -> bool {
+        self.answers.iter().any(AnswerRule::needs_bodies)
+    }
+
+    /// Returns the first rule about answers that needs the body of an answer with `status`, which
+    /// workers send only if they are asked for it.
+    pub fn needs_body_of(&self, status: u16) -> Option<&AnswerRule> {
+        let mut answers = self.answers.iter();
+        answers.find(|answer| answer.needs_body_of(status))
     }
 
     /// Splits the settings between the account's key and the request's own.

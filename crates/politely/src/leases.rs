@@ -9,7 +9,7 @@ use politely_core::gate::LeaseId;
 use politely_core::host::Directions;
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
-use politely_core::signal::Report;
+use politely_core::signal::{Outcome, Report, Signal};
 
 use crate::backend::local::part::{Part, renew};
 use crate::backend::operations::Later;
@@ -134,13 +134,35 @@ pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
         &mut self,
         _attempt: &Attempt,
         _repeatable: bool,
-    ) -> Option<Later<'static, Option<Judged>>> {
+    ) -> Option<Later<'static, Option<Decision>>> {
         None
+    }
+    /// Returns whether a coordinator's rules read the bodies of good answers.
+    fn needs_body(&self) -> bool {
+        false
+    }
+    /// Adds the answer to the report, for the coordinator's rules. Returns whether they read its
+    /// body.
+    fn show(&mut self, _outcome: &Outcome<'_>) -> bool {
+        false
     }
     /// Returns the leases by which another process can adopt the permit.
     fn leases(&self) -> Vec<(Key, LeaseId)> {
         Vec::new()
     }
+}
+
+/// A coordinator's word about a request that was reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "coordinator"),
+    expect(dead_code, reason = "a coordinator decides")
+)]
+pub(crate) struct Decision {
+    /// The meaning that a rule of the coordinator gave to the answer.
+    pub(crate) signal: Option<Signal>,
+    /// The next step. `None`: the request is over.
+    pub(crate) next: Option<Judged>,
 }
 
 /// A coordinator's decision about a request that was reported.

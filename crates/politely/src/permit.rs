@@ -7,12 +7,12 @@ use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::Directions;
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
-use politely_core::signal::Report;
+use politely_core::signal::{Outcome, Report, Signal};
 
 use crate::backend::local::part::{Part, release, teach};
 use crate::backend::operations::Later;
 pub(crate) use crate::departure::Departure;
-use crate::leases::{Judged, Leases, PermitGuard};
+use crate::leases::{Decision, Leases, PermitGuard};
 use crate::slot::Slot;
 use crate::sync::sleep;
 
@@ -171,6 +171,35 @@ impl Permit {
         }
     }
 
+    /// Returns whether a coordinator's rules read the bodies of good answers.
+    pub fn needs_body(&self) -> bool {
+        self.leases.shared().is_some_and(PermitGuard::needs_body)
+    }
+
+    /// Adds the answer to the report, for rules of a coordinator. Returns the meaning that a rule
+    /// gives it, if the rules read its body: await it after the report.
+    pub fn show(
+        &mut self,
+        outcome: &Outcome<'_>,
+        attempt: &Attempt,
+    ) -> Option<impl Future<Output = Option<Signal>> + Send + use<>> {
+        let guard = self.leases.shared_mut()?;
+        let is_read = guard.show(outcome);
+        let judge = is_read.then(|| guard.judge(attempt, true)).flatten()?;
+        Some(async move { judge.await?.signal })
+    }
+
+    /// Adds the answer to the report, for rules of a coordinator. Returns whether they read its
+    /// body.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "reqwest")),
+        expect(dead_code, reason = "attempts show answers")
+    )]
+    pub(crate) fn add_answer(&mut self, outcome: &Outcome<'_>) -> bool {
+        let guard = self.leases.shared_mut();
+        guard.is_some_and(|guard| guard.show(outcome))
+    }
+
     /// Returns the coordinator's decision about this attempt, if a coordinator decides. Call this
     /// before the report.
     #[cfg_attr(
@@ -181,7 +210,7 @@ impl Permit {
         &mut self,
         attempt: &Attempt,
         repeatable: bool,
-    ) -> Option<Later<'static, Option<Judged>>> {
+    ) -> Option<Later<'static, Option<Decision>>> {
         self.leases.shared_mut()?.judge(attempt, repeatable)
     }
 

@@ -434,7 +434,7 @@ class AsyncPermit:
     ) -> Next:
         """As `politely_client.Permit.report`."""
         counted = {**self.attempts.fields(), **told} if self.attempts else told
-        what = shell.outcome_of(response, outcome, counted)
+        what = shell.outcome_of(response, outcome, counted, self.state.grant.send_bodies)
         (next,) = await self._coordinator.report([(self, what)])
         if self.attempts and not what.body_coming:
             self.attempts.heard(next)

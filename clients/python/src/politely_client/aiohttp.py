@@ -14,9 +14,10 @@
 
 A request is sent again if the coordinator says so and its body can be repeated. The caller gets the
 last answer. Error answers are read whole before they are returned, because they decide what becomes
-of the request. Other bodies stream, and the slot is taken until the body has come or the response
-is closed. The lease is renewed while the answer and its body come. A request without an answer
-within ``timeout`` seconds raises `asyncio.TimeoutError`. The default is the length of a lease.
+of the request. So are all answers if a rule of the coordinator reads them. Other bodies stream, and
+the slot is taken until the body has come or the response is closed. The lease is renewed while the
+answer and its body come. A request without an answer within ``timeout`` seconds raises
+`asyncio.TimeoutError`. The default is the length of a lease.
 
 Each hop of a redirect is a request of its own. A redirect's Retry-After delays the request for its
 target. A 206 that was not requested raises `aiohttp.ClientPayloadError`.
@@ -37,8 +38,9 @@ from aiohttp.payload import BytesPayload, StringPayload
 
 from politely_client.aio import AsyncClient, AsyncPermit
 from politely_client.attempts import Attempts
+from politely_client.bodies import SendBodies
 from politely_client.errors import LeaseLost, PolitelyError
-from politely_client.outcome import BODY_START_MAX, body_matters, headers_that_matter
+from politely_client.outcome import evidence, is_read_whole
 from politely_client.targets import Targets, partial
 
 log = logging.getLogger("politely_client")
@@ -93,8 +95,10 @@ class PoliteMiddleware:
             async with permit.kept():
                 within = self._timeout or permit.lease_left
                 response = await asyncio.wait_for(handler(request), within)
-                heard = _Heard(request, response, time.monotonic() - sent, self._targets)
-                if response.status >= 400:
+                latency = time.monotonic() - sent
+                asked = permit.state.grant.send_bodies
+                heard = _Heard(request, response, latency, self._targets, asked)
+                if is_read_whole(response.status, asked):
                     heard.body = await asyncio.wait_for(response.read(), within)
         except BaseException as error:
             if isinstance(error, LeaseLost):
@@ -133,24 +137,21 @@ class _Heard:
         response: aiohttp.ClientResponse,
         latency: float,
         targets: Targets,
+        asked: SendBodies,
     ) -> None:
+        self.asked = asked
         self.url = str(request.url)
         self.status = response.status
         self.headers = response.headers
         self.content = response.content
         self.latency = latency
         self.targets = targets
-        self.body = b""
+        self.body: bytes | None = None
 
     def fields(self) -> dict[str, Any]:
         """Returns the fields of the report."""
-        body_start = None
-        if self.body and body_matters(self.status):
-            body_start = self.body[:BODY_START_MAX].decode("utf-8", "replace")
         return {
-            "status": self.status,
-            "headers": headers_that_matter(self.headers),
-            "body_start": body_start,
+            **evidence(self.status, self.headers, self.body, self.asked),
             "latency": self.latency,
             "bytes": self.content.total_bytes,
             "resource": self.url,

@@ -18,6 +18,9 @@ ErrorKind: TypeAlias = Literal[
 ]
 """The reason why no response came."""
 
+SendBodies: TypeAlias = 'Literal["errors", "all"] | None'
+"""The responses whose bodies the coordinator's rules read."""
+
 
 CRAWL_DELAY_MAX = 86_400.0
 """Seconds. A longer Crawl-delay counts as a day."""
@@ -139,6 +142,7 @@ class Grant:
     lease: float
     slots: int
     interval: float
+    send_bodies: SendBodies = None
 
     @classmethod
     def read(cls, wish: Wish, answer: Mapping[str, Any], came: float) -> Grant:
@@ -151,6 +155,7 @@ class Grant:
             lease=answer["lease_ms"] / 1000,
             slots=answer["slots"],
             interval=answer["interval_ms"] / 1000,
+            send_bodies=answer.get("send_bodies"),
         )
 
 
@@ -162,7 +167,9 @@ class Outcome:
     error: ErrorKind | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     body_start: str | None = None
-    """The beginning of the body, if the status may be that of a block page."""
+    """The beginning of the body, if the status may be that of a block page, or if a rule of the
+    coordinator reads it.
+    """
     latency: float | None = None
     """Seconds from sending to the response's head. Default: the time since the permit's start."""
     bytes: int = 0

@@ -327,9 +327,12 @@ class Permit:
         name.
 
         Only headers that matter are sent, and the beginning of the body if the status may be that
-        of a block page. Raises `Unavailable`, `BadCall`.
+        of a block page. If a rule of the coordinator reads more, more is sent; a body that it needs
+        and that was not read is an error. Raises `Unavailable`, `BadCall`.
         """
-        what = shell.outcome_of(response, outcome, self._count(told))
+        what = shell.outcome_of(
+            response, outcome, self._count(told), self.state.grant.send_bodies
+        )
         (next,) = self._coordinator.report([(self, what)])
         if self.attempts and not what.body_coming:
             self.attempts.heard(next)

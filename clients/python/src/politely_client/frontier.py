@@ -115,7 +115,7 @@ class Page:
         if one call has no room for them.
         """
         counted = {"attempt": self.attempt, "free": self.free, **told}
-        what = shell.outcome_of(response, outcome, counted)
+        what = shell.outcome_of(response, outcome, counted, self.permit.grant.send_bodies)
         latency = what.latency
         if latency is None:
             latency = max(0.0, time.monotonic() - self.permit.start)

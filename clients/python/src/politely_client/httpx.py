@@ -9,9 +9,9 @@
 
 A request is sent again if the coordinator says so and its body can be repeated. The caller gets the
 last answer. Error answers are read whole before they are returned, because they decide what becomes
-of the request. Other bodies stream, and the slot is taken until the body has come or is closed. The
-lease is renewed while the answer and its body come, however long that takes. A time-out of ``None``
-is that of one lease. `AsyncPoliteTransport` aborts a request whose lease is lost.
+of the request. So are all answers if a rule of the coordinator reads them. Other bodies stream, and
+the slot is taken until the body has come or is closed. The lease is renewed while the answer and
+its body come, however long that takes. A time-out of ``None`` is that of one lease. `AsyncPoliteTransport` aborts a request whose lease is lost.
 
 A redirect's Retry-After delays the request for its target. A 206 that was not requested raises
 `httpx.RemoteProtocolError`.
@@ -38,8 +38,9 @@ from politely_client.attempts import Attempts
 from politely_client.bodies import Next, Outcome
 from politely_client.coordinator import Client, Permit
 from politely_client.errors import LeaseLost, PolitelyError
-from politely_client.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
+from politely_client.outcome import error_kind, evidence, is_read_whole
 from politely_client.routes import AsyncRoutes, Routes, guard
+from politely_client.state import PermitState
 from politely_client.targets import Targets, partial
 from politely_client.units import BODY_USED_MAX, Used, asked_for
 
@@ -99,8 +100,9 @@ class PoliteTransport(httpx.BaseTransport):
         permit.keep()
         try:
             response = self._transport.handle_request(request)
-            heard = _Heard(request, response, time.monotonic() - sent, self._targets, self._used)
-            if response.status_code >= 400:
+            latency = time.monotonic() - sent
+            heard = _Heard(request, response, latency, self._targets, self._used, permit.state)
+            if heard.is_whole:
                 heard.read(response.read(), response)
                 response.close()
         except BaseException as error:
@@ -117,7 +119,7 @@ class PoliteTransport(httpx.BaseTransport):
             response.close()
             _tell(permit, heard)
             return httpx.RemoteProtocolError(heard.partial, request=request)
-        if response.status_code < 400:
+        if not heard.is_whole:
             body = _Body(response, permit, heard)
             finalize(body, _dropped, permit, heard, response)
             return heard.streaming(body)
@@ -174,8 +176,10 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
             async with permit.kept():
                 response = await self._transport.handle_async_request(request)
                 latency = time.monotonic() - sent
-                heard = _Heard(request, response, latency, self._targets, self._used)
-                if response.status_code >= 400:
+                heard = _Heard(
+                    request, response, latency, self._targets, self._used, permit.state
+                )
+                if heard.is_whole:
                     heard.read(await response.aread(), response)
                     await response.aclose()
         except BaseException as error:
@@ -192,7 +196,7 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
             await response.aclose()
             await _tell_async(permit, heard)
             return httpx.RemoteProtocolError(heard.partial, request=request)
-        if response.status_code < 400:
+        if not heard.is_whole:
             body = _AsyncBody(response, permit, heard)
             loop = asyncio.get_running_loop()
             finalize(body, _dropped_async, permit, heard, response, loop).atexit = False
@@ -233,8 +237,11 @@ class _Heard:
         latency: float,
         targets: Targets,
         used: Used | None,
+        permit: PermitState,
     ) -> None:
         self.used = used
+        self.asked = permit.grant.send_bodies
+        self.is_whole = is_read_whole(response.status_code, self.asked)
         self.kept: list[bytes] = []
         """The body as it came, for `used`."""
         self.url = str(request.url)
@@ -258,13 +265,9 @@ class _Heard:
         """Returns the fields of the report."""
         if self.error is not None:
             return {"error": error_kind(self.error) or "reset", "latency": self.latency}
-        body_start = None
-        if self._body and body_matters(self.status):
-            body_start = self._body[:BODY_START_MAX].decode("utf-8", "replace")
+        body = self._body if self.is_whole else None
         return {
-            "status": self.status,
-            "headers": headers_that_matter(self.headers),
-            "body_start": body_start,
+            **evidence(self.status, self.headers, body, self.asked),
             "latency": self.latency,
             "bytes": self.bytes,
         }

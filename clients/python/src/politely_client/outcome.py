@@ -11,18 +11,38 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from politely_client.bodies import ErrorKind, Outcome
+from politely_client.bodies import ErrorKind, Outcome, SendBodies
 
 BODY_START_MAX = 16 * 1024
 """The number of bytes that the coordinator reads of a body."""
 
-def body_matters(status: int) -> bool:
+
+def is_read_whole(status: int, asked: SendBodies) -> bool:
+    """Returns whether a body decides what becomes of its request, so that it is read first."""
+    return status >= 400 or asked == "all"
+
+
+def body_matters(status: int, asked: SendBodies) -> bool:
     """Returns whether a body with this status is evidence.
 
     Error pages may be block pages or state a limit in words. The text of a missing page says
-    nothing.
+    nothing, unless a rule of the coordinator reads it.
     """
-    return 400 <= status < 600 and status not in (404, 410)
+    return asked == "all" or (status >= 400 and status not in (404, 410))
+
+
+def evidence(
+    status: int, headers: Mapping[str, str], body: bytes | None, asked: SendBodies
+) -> dict[str, Any]:
+    """Returns the fields of a report about a response. ``body`` is ``None`` if it was not read."""
+    body_start = None
+    if body is not None and (body or asked) and body_matters(status, asked):
+        body_start = body[:BODY_START_MAX].decode("utf-8", "replace")
+    return {
+        "status": status,
+        "headers": headers_that_matter(headers, asked),
+        "body_start": body_start,
+    }
 
 
 _HEADERS = frozenset(
@@ -44,31 +64,29 @@ _HEADERS = frozenset(
 _HEADER_PARTS = ("ratelimit", "rate-limit", "x-app-limit", "x-user-limit")
 
 
-def headers_that_matter(headers: Mapping[str, str]) -> dict[str, str]:
-    """Returns the headers about limits and block pages, and never cookies."""
+def headers_that_matter(headers: Mapping[str, str], asked: SendBodies = None) -> dict[str, str]:
+    """Returns the headers about limits and block pages, or all for rules of the coordinator, and
+    never cookies.
+    """
     lower = ((name.lower(), value) for name, value in headers.items())
     return {
         name: value
         for name, value in lower
-        if name in _HEADERS or any(part in name for part in _HEADER_PARTS)
+        if name in _HEADERS
+        or any(part in name for part in _HEADER_PARTS)
+        or (asked and name != "set-cookie")
     }
 
 
-def of_response(response: Any) -> Outcome:
+def of_response(response: Any, asked: SendBodies = None) -> Outcome:
     """Returns the outcome of an ``httpx.Response`` or a ``requests.Response``.
 
     A body that was not read is not read here either.
     """
     body = _body_if_read(response)
-    status: int = response.status_code
-    body_start = None
-    if body and body_matters(status):
-        body_start = body[:BODY_START_MAX].decode("utf-8", "replace")
     request = getattr(response, "request", None) if _has_request(response) else None
     return Outcome(
-        status=status,
-        headers=headers_that_matter(response.headers),
-        body_start=body_start,
+        **evidence(response.status_code, response.headers, body, asked),
         latency=_elapsed(response),
         bytes=getattr(response, "num_bytes_downloaded", 0) or len(body or b""),
         method=getattr(request, "method", None) or "GET",

@@ -10,10 +10,10 @@
 200
 
 The lease is renewed while the answer comes and while its body is read. A request without a time-out
-has that of one lease. With ``stream=True`` the slot is taken until the
-response is closed. Reads of ``response.raw`` must end within the lease. A request whose body is a
-stream or generator is sent once. A redirect's Retry-After delays the request for its target. A 206
-that was not requested raises `requests.RequestException`.
+has that of one lease. With ``stream=True`` the slot is taken until the response is closed, unless a
+rule of the coordinator reads the body. Reads of ``response.raw`` must end within the lease. A
+request whose body is a stream or generator is sent once. A redirect's Retry-After delays the
+request for its target. A 206 that was not requested raises `requests.RequestException`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from politely_client.attempts import Attempts
 from politely_client.bodies import Next
 from politely_client.coordinator import Client, Permit
 from politely_client.errors import PolitelyError
+from politely_client.outcome import is_read_whole
 from politely_client.targets import Targets, partial
 from politely_client.units import BODY_USED_MAX, Used, asked_for
 
@@ -91,7 +92,8 @@ class PoliteAdapter(HTTPAdapter):
                     came.close()
                     raise requests.RequestException(part, request=request, response=came)
                 _keep_while_read(came, permit, body)
-                if not stream or came.status_code >= 400:
+                send_bodies = permit.state.grant.send_bodies
+                if not stream or is_read_whole(came.status_code, send_bodies):
                     came.content  # noqa: B018: reads it
                     body.settle()
                 next = _tell(permit, came, latency, body)

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from politely_client.bodies import Outcome
+from politely_client.bodies import Outcome, SendBodies
 from politely_client.errors import BadCall
 from politely_client.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
 from politely_client.outcome import chain_of, of_response
@@ -179,11 +179,11 @@ def reply_of(response: httpx.Response, base: str) -> Reply | NoReply:
 
 
 def outcome_of(
-    response: Any | None, outcome: Outcome | None, told: dict[str, Any]
+    response: Any | None, outcome: Outcome | None, told: dict[str, Any], asked: SendBodies
 ) -> Outcome:
     """Returns the given outcome, or that of the response with the fields of `told`."""
     if outcome is not None:
         return outcome
     if response is not None:
-        return Outcome(**{**of_response(response).__dict__, **told})
+        return Outcome(**{**of_response(response, asked).__dict__, **told})
     return Outcome(**told)

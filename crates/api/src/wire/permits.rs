@@ -278,6 +278,22 @@ pub struct Grant {
     pub slots: u16,
     /// The time from one departure to the next, in milliseconds.
     pub interval_ms: f64,
+    /// The responses that the policy's rules about answers read. Their reports need `body_start`,
+    /// `""` if there is no body, and all headers except cookies. A report without the body that a
+    /// rule reads is an error. Absent: there are no such rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send_bodies: Option<SendBodies>,
+}
+
+/// The responses whose bodies rules read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SendBodies {
+    /// Those with a status from 400 on, apart from 404 and 410.
+    Errors,
+    /// All.
+    All,
 }
 
 /// An error in one item.

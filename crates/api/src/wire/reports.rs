@@ -54,6 +54,7 @@ pub struct Told {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// The beginning of the body, which identifies block pages. At most 16 KiB are examined.
+    /// `send_bodies` of a grant names the responses whose bodies are needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_start: Option<String>,
     /// The time from sending the request to the response's head, in milliseconds.
@@ -106,7 +107,7 @@ pub struct Told {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// The worker's own judgement of the response, for workers that classify responses. If present,
-    /// `status`, `error`, `headers` and the body are ignored.
+    /// `status`, `error`, `headers` and the body are read by the policy's rules about answers alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meaning: Option<Meaning>,
 }
@@ -132,6 +133,9 @@ pub struct Meaning {
     /// The part of the host that the quotas are about, if the server named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<ToldScope>,
+    /// Whether the server said that the request may be sent again (`x-should-retry`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may_retry: Option<bool>,
 }
 
 /// A part of a host with quotas of its own.
@@ -367,6 +371,9 @@ pub struct ToldAnswer {
     pub permit: String,
     /// The next step for the request.
     pub next: Next,
+    /// The meaning of the answer, if a rule of the policy gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<ReportedSignal>,
     /// Whether the permit is unknown, its lease had expired, or it was reported before. Such a
     /// report does not change a rate.
     #[serde(default, skip_serializing_if = "is_false")]

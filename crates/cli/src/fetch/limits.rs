@@ -13,6 +13,8 @@ use politely::cells::{Risk, Severity};
 use politely::core::Timestamp;
 use politely::core::host::{KeyRule, OperatorNumbers, Source};
 use politely::core::key::KeyError;
+use politely::core::retry::Attempt;
+use politely::core::signal::Signal;
 use politely::{
     Arrival, Clock, Config, Directions, Key, Keys, Limiter, Permit, Plan, Reason, Recovery,
     Refusal, RefusalReason, Report,
@@ -24,6 +26,7 @@ use super::fleet::{STORE, config, fleet, no_beginning};
 use super::lanes::{KeySet, Lane, Refused};
 use super::rules::read;
 use super::trace::Trace;
+use super::transport::client::Came;
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
@@ -468,6 +471,21 @@ impl Leave {
     /// Marks that the request leaves.
     pub(crate) fn sent(&mut self) {
         self.permit.sent();
+    }
+
+    /// Returns whether rules of the coordinator read the bodies of good answers.
+    pub(crate) fn needs_body(&self) -> bool {
+        self.permit.needs_body()
+    }
+
+    /// Shows the answer to rules of the coordinator. The future is the meaning that a rule gives
+    /// it: await it after the report.
+    pub(crate) fn show(
+        &mut self,
+        came: &Came,
+        attempt: &Attempt,
+    ) -> Option<impl Future<Output = Option<Signal>> + Send + use<>> {
+        self.permit.show(&came.outcome(), attempt)
     }
 
     /// Runs `sending` and renews the slots until it ends.

@@ -105,7 +105,7 @@ pub(crate) fn fetch(
     }
     let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;
-    let clients = clients.reading_bodies(limits.reads_bodies());
+    let clients = clients.reading_bodies(limits.needs_bodies());
     if let Some(dir) = &settings.save {
         make_folder(dir)?;
         report::save::remove_remains(dir);

@@ -15,10 +15,10 @@ use crate::config::Settings;
 use crate::exit::Wrong;
 
 impl Limits {
-    /// Returns whether a rule about answers reads bodies.
-    pub(crate) fn reads_bodies(&self) -> bool {
+    /// Returns whether a rule about answers reads the bodies of answers that are no error pages.
+    pub(crate) fn needs_bodies(&self) -> bool {
         let book = self.limiter.policy();
-        book.is_some_and(|book| book.first_with(Rule::reads_bodies).is_some())
+        book.is_some_and(|book| book.first_with(Rule::needs_bodies).is_some())
     }
 
     /// Returns whether the limits of a request depend on its page.

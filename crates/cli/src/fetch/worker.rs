@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
-use politely::core::signal::{Failure, Outcome, Report, Resource, Signal, WallClock, classify};
+use politely::core::signal::{Failure, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
 use politely::redirect::{HOPS_MAX, follow};
@@ -62,6 +62,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         url: &url,
         body,
         is_once: pending.begins_again(),
+        needs_start: leave.needs_body(),
     };
     let (came, took) = match depart(engine, &mut leave, get).await {
         Ok(ended) => ended,
@@ -76,6 +77,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
+    let ruled = leave.show(&came, &pending.attempt);
     let look = look(engine, lane, pending.purpose, &came, &report);
     let mut report = Report {
         alike: look.alike(),
@@ -86,6 +88,10 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     pending.status = report.status;
     hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
+    if let Some(ruled) = ruled {
+        // A rule of the coordinator may give the answer another meaning.
+        report.signal = ruled.await.unwrap_or(report.signal);
+    }
     if let Some(plan) = &plan {
         follow_rule(engine, plan, &report, answer);
     }
@@ -282,30 +288,15 @@ fn report<'a>(
     url: &Url,
     plan: Option<&'a Plan>,
 ) -> (Report, Option<&'a AnswerRule>) {
-    let mut answer_rule = None;
-    let report = match came {
-        Came::Answer(answer) => {
-            let outcome = Outcome::Answered {
-                status: answer.status,
-                headers: &answer.headers,
-                body_start: &answer.start,
-            };
-            let clock = WallClock::from(SystemTime::now());
-            let mut report = classify(&outcome, clock, answer.latency, answer.bytes);
-            answer_rule = plan.and_then(|plan| plan.judge(&outcome, &mut report));
-            report
-        }
-        Came::Failed(lost) => classify(
-            &Outcome::Failed(lost.failure),
-            WallClock::from(SystemTime::now()),
-            took,
-            0,
-        ),
+    let outcome = came.outcome();
+    let (latency, bytes) = match came {
+        Came::Answer(answer) => (answer.latency, answer.bytes),
+        Came::Failed(_) => (took, 0),
     };
-    let report = Report {
-        resource: Some(Resource::of(url.as_str())),
-        ..report
-    };
+    let clock = WallClock::from(SystemTime::now());
+    let mut report = classify(&outcome, clock, latency, bytes);
+    report.resource = Some(Resource::of(url.as_str()));
+    let answer_rule = plan.and_then(|plan| plan.judge(&outcome, clock, &mut report));
     (report, answer_rule)
 }
 

@@ -261,3 +261,31 @@ fn a_plain_line_says_how_long_a_host_served_nothing() {
     assert_eq!(said.code, 1, "{}", said.err);
     assert!(!said.lines("no answer for ").is_empty(), "{}", said.err);
 }
+
+#[test]
+fn the_servers_word_on_retries_and_an_account_without_credit_are_obeyed() {
+    let server = Server::start(|path, stream| match path {
+        "/again" => {
+            static ASKED: AtomicUsize = AtomicUsize::new(0);
+            if ASKED.fetch_add(1, Ordering::Relaxed) > 0 {
+                return good(stream);
+            }
+            respond(stream, "409 Conflict", "x-should-retry: true\r\n", "")
+        }
+        "/never" => respond(stream, "503 Busy", "x-should-retry: false\r\n", ""),
+        "/spent" => respond(stream, "429 Spent", "", r#"{"code":"insufficient_quota"}"#),
+        _ => good(stream),
+    });
+    let pages = ["page", "again", "never", "spent"];
+    let said = run(in_order().args(pages.map(|page| server.url(page))));
+    let errors = said.errors();
+    assert_eq!(errors["again"], None, "{}", said.out);
+    assert!(
+        errors["never"].is_some() && errors["spent"].is_some(),
+        "{}",
+        said.out
+    );
+    let counts = server.counts();
+    let sent = pages.map(|page| counts[&format!("/{page}")]);
+    assert_eq!(sent, [1, 2, 1, 1]);
+}

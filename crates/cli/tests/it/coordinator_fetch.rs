@@ -12,6 +12,7 @@ use std::time::Duration;
 use politely_target::{HostSpec, LimitSpec, Report, RetryAfter, Service, Signals};
 
 use crate::hosts::Hosts;
+use crate::misbehaving::{Server, respond};
 use crate::run::{politely, run, write_secret};
 
 const PAGES: u32 = 36;
@@ -305,4 +306,40 @@ fn a_coordinator_that_refuses_is_told_in_one_line() {
         "{}",
         said.err
     );
+}
+
+/// The refusal has status 200. Only the rule of the coordinator knows its words.
+#[test]
+fn fetch_sends_the_body_that_a_rule_of_the_coordinator_reads() {
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let server = Server::start(move |_, stream| {
+        let count = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let soft = "please slow down: wait 1 seconds";
+        respond(stream, "200 OK", "", if count == 0 { soft } else { "page" })
+    });
+    let folder = folder();
+    let rules = folder.path().join("rules.toml");
+    let text = "[[rule]]\nmatch = [\"127.0.0.1\"]\n[[rule.answer]]\n\
+                when = { status = 200, body = \"slow down\" }\nsignal = \"rate_limited\"\n\
+                retry_after = \"body:wait (?<s>[0-9]+) seconds\"\n";
+    fs::write(&rules, text).expect("the rules are written");
+    let policy = format!("--policy={}", rules.display());
+    let coordinator = Coordinator::start_with(folder.path(), "127.0.0.1:0", &[&policy]);
+    let said = run(&mut shared(
+        folder.path(),
+        "soft",
+        &[server.url("x")],
+        &coordinator.url,
+    ));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let output = fs::read_to_string(folder.path().join("soft.jsonl")).expect("the output");
+    let rows = crate::run::rows(&output);
+    assert_eq!(
+        (&rows[0]["status"], &rows[0]["refused"]),
+        (&200.into(), &1.into())
+    );
+    let [(_, first), (_, second)] = &server.times()[..] else {
+        panic!("two requests: {:?}", server.times())
+    };
+    assert!(second.duration_since(*first) >= Duration::from_secs(1));
 }

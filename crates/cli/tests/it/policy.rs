@@ -210,6 +210,17 @@ fn wrong_fields_are_one_line_with_their_place() {
             6,
             "at most a day",
         ),
+        (
+            "[[rule.answer]]\nsignal = \"rate_limited\"\nwhen = { status = 429 }\n\
+             retry_after = \"body:/a~2\"",
+            6,
+            "retry_after `body:/a~2`",
+        ),
+        (
+            &format!("{answer}when = {{ status = 429 }}\nretry_after = \"body:/a\""),
+            6,
+            "the signal ok has no wait",
+        ),
     ] {
         fs::write(&file, format!("{rule}{text}\n")).unwrap();
         let said = run(politely().args(["policy", "check"]).arg(&file));
@@ -252,6 +263,31 @@ fn fetch_reads_answers_as_its_rules_say() {
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(began.elapsed().as_millis() >= 1_000, "the host was held");
     assert!(said.err.contains("fits the rule of line 3"), "{}", said.err);
+}
+
+/// The first answer states its wait in the body only.
+#[test]
+fn fetch_waits_as_long_as_the_body_of_a_refusal_says() {
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let server = Server::start(move |_, stream| {
+        if asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0 {
+            return respond(stream, "200 OK", "", "page");
+        }
+        let body = r#"{"error":{"details":[{"a":1},{"retryDelay":"1500ms"}]}}"#;
+        respond(stream, "429 Too Many Requests", "", body)
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let rules = "[[rule]]\nmatch = [\"127.0.0.1\"]\n[[rule.answer]]\n\
+                 when = { status = 429 }\nsignal = \"rate_limited\"\n\
+                 retry_after = \"body:/error/details/*/retryDelay\"\n";
+    fs::write(&file, rules).unwrap();
+    let said = run(fast().arg("--policy").arg(&file).arg(server.url("x")));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let [(_, first), (_, second)] = &server.times()[..] else {
+        panic!("two requests: {:?}", server.times())
+    };
+    assert!(second.duration_since(*first).as_millis() >= 1_500);
 }
 
 /// The quota of searches is spent with the first of them. The other pages do not wait for it.

@@ -119,7 +119,8 @@ pub enum GiveUpReason {
     Permanent(Failure),
     /// The same request would get this status again.
     Status(u16),
-    /// The server said that the request must not be sent again (`x-should-retry: false`).
+    /// The server said that the request must not be sent again: by `x-should-retry: false`, or
+    /// because the account has no credit.
     DoNotRetry,
     /// The host shows a challenge or block page. A further attempt would try to evade it.
     Blocked,
@@ -429,7 +430,7 @@ impl fmt::Display for GiveUpReason {
                 Failure::Malformed => "the response is malformed",
             }),
             Self::Status(status) => write!(f, "status {status} is final"),
-            Self::DoNotRetry => f.write_str("the server said not to try again"),
+            Self::DoNotRetry => f.write_str("the server says that another try cannot help"),
             Self::Blocked => f.write_str("blocked by the host"),
             Self::Parked(asked) => write!(f, "parked: the host asked for {} s", asked.as_secs()),
             Self::Consecutive429(count) => write!(f, "{count} x 429 in a row"),

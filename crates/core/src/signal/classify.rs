@@ -8,6 +8,7 @@
 //! | challenge or block page (`block.rs`) | Blocked |
 //! | 1xx, 2xx, 3xx | the soft-block hook's answer, else Ok |
 //! | 404, 410 | the same: the host answered well, the page is gone |
+//! | any other 4xx or 5xx whose body states an account without credit (`limit_text.rs`) | `UrlError` |
 //! | 420, 429, 430, 508, 509, 999 | `RateLimited` |
 //! | any other 4xx or 5xx with a Retry-After that asks for a wait | `RateLimited` |
 //! | 403, 503 with a spent quota (GitHub) | `RateLimited` |
@@ -30,7 +31,10 @@
 //! ([`Report::target_after`]). Without a Retry-After, a spent quota's reset is the wait of a
 //! limited server. With one, the Retry-After wins.
 //!
-//! There is one exception. Flask-Limiter sends its window's end as Retry-After with every answer.
+//! No wait restores an account without credit. So its answer names no wait, and its request is not
+//! sent again unless the server says so. Other accounts of the host go on.
+//!
+//! There is one exception for a Retry-After. Flask-Limiter sends its window's end as Retry-After with every answer.
 //! So the quota of a response may have some left, and its reset may be within two seconds of the
 //! Retry-After. Then the Retry-After asks for a wait only on 503 and those statuses. GitHub's
 //! secondary limit names another time than its quota's reset, and is a refusal.
@@ -44,7 +48,7 @@ use http::{HeaderMap, StatusCode};
 use super::block::block_page;
 use super::clock::WallClock;
 use super::limit_headers::quotas;
-use super::limit_text::states_limit;
+use super::limit_text::{Stated, stated};
 use super::retry_after::{WAIT_MAX, retry_after};
 use super::{Failure, Outcome, Quota, Quotas, Report, Scope, Signal, Unit};
 
@@ -113,7 +117,9 @@ impl Classifier {
                     retry_after(headers, clock)
                 };
                 let asked = told.filter(|wait| asks_for_wait(status, *wait, &quotas));
-                let mut signal = of_answer(status, headers, body_start, asked, &quotas);
+                let said = stated(status, body_start);
+                let mut signal = of_answer(status, headers, body_start, said, asked, &quotas);
+                let is_spent = signal == Signal::UrlError && said == Some(Stated::SpentAccount);
                 if signal == Signal::Ok
                     && let Some(hook) = &self.soft_block
                 {
@@ -122,7 +128,7 @@ impl Classifier {
                 let told = || told.or_else(|| retry_after(headers, clock));
                 let redirects = status.is_redirection();
                 let retry_after = match signal {
-                    Signal::Ok | Signal::UrlError => asked.filter(|_| !redirects),
+                    Signal::Ok | Signal::UrlError => asked.filter(|_| !redirects && !is_spent),
                     Signal::RateLimited => told().or_else(|| until_reset(&quotas)),
                     _ => told(),
                 };
@@ -134,7 +140,8 @@ impl Classifier {
                     target_after: asked.filter(|_| redirects && signal == Signal::Ok),
                     may_retry: (status.as_u16() >= 400)
                         .then(|| may_retry(headers))
-                        .flatten(),
+                        .flatten()
+                        .or(is_spent.then_some(false)),
                     quotas,
                     scope,
                     ..Report::of(signal)
@@ -187,6 +194,7 @@ fn of_answer(
     status: StatusCode,
     headers: &HeaderMap,
     body_start: &[u8],
+    said: Option<Stated>,
     asked: Option<Duration>,
     quotas: &Quotas,
 ) -> Signal {
@@ -195,9 +203,10 @@ fn of_answer(
     }
     match status.as_u16() {
         ..400 | 404 | 410 => Signal::Ok,
+        _ if said == Some(Stated::SpentAccount) => Signal::UrlError,
         _ if means_limit(status) || asked.is_some() => Signal::RateLimited,
         403 | 503 if quotas.iter().any(Quota::is_spent) => Signal::RateLimited,
-        _ if states_limit(status, body_start) => Signal::RateLimited,
+        _ if said.is_some() => Signal::RateLimited,
         // 520 to 524: Cloudflare gets no sound answer from the server behind it. 529: overloaded.
         502..=504 | 520..=524 | 529 => Signal::Overloaded,
         _ => Signal::UrlError,

@@ -321,3 +321,18 @@ fn a_server_may_say_whether_to_try_again() {
     );
     assert_eq!((may(429, "maybe"), may(200, "false")), (None, None));
 }
+
+#[test]
+fn an_account_without_credit_is_no_limit_and_is_not_tried_again() {
+    let body = r#"{"error":{"code":"insufficient_quota"}}"#;
+    for status in [400, 402, 403, 429, 500, 503] {
+        let report = answered(status, &[WAIT], body);
+        let said = (report.signal, report.may_retry, report.retry_after);
+        assert_eq!(said, (Signal::UrlError, Some(false), None), "{status}");
+        let told = answered(status, &[("x-should-retry", "true")], body);
+        assert_eq!(told.may_retry, Some(true), "the server's word comes first");
+    }
+    for status in [200, 404] {
+        assert_eq!(answered(status, &[], body).may_retry, None, "{status}");
+    }
+}

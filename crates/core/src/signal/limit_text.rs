@@ -1,4 +1,4 @@
-//! Recognises a limit that is stated in the words of an error page.
+//! Recognises a limit, or an account without credit, that is stated in the words of an error page.
 //!
 //! GitHub's secondary limit, many gateways and older APIs refuse with a 403, a 400 or a 503 and
 //! state the reason only in the body. A text counts if it names a limit and says that it is
@@ -8,17 +8,40 @@
 //!
 //! Statuses that mean a limit by themselves need no text. 404 and 410 mean that the page is gone,
 //! whatever the text.
+//!
+//! An account without credit is no limit: no wait restores it. Only codes and sentences that have no
+//! other meaning count. "You exceeded your current quota" is none of them: `OpenAI` says so to
+//! accounts without credit, and Gemini says so of a minute's quota.
 
 use http::StatusCode;
 
 use super::block::BODY_SCANNED;
 use super::words::Words;
 
-/// Number of phrases in [`TEXTS`] that state a limit by themselves.
-const PHRASES: usize = 24;
+/// Number of texts in [`TEXTS`] that state an account without credit.
+const SPENT: usize = 12;
+/// Number of texts in [`TEXTS`] before the names of a limit.
+const PHRASES: usize = SPENT + 24;
 
-/// Phrases and error codes that state a limit by themselves, then names of a limit.
-const TEXTS: [&[u8]; 33] = [
+/// Words for an account without credit, then phrases and error codes that state a limit by
+/// themselves, then names of a limit.
+const TEXTS: [&[u8]; 45] = [
+    // OpenAI and its like.
+    b"insufficient_quota",
+    b"billing_hard_limit_reached",
+    b"billing_not_active",
+    // Anthropic.
+    b"credit balance is too low",
+    b"billing_error",
+    // DeepSeek, OpenRouter and others.
+    b"insufficient balance",
+    b"insufficient_balance",
+    b"insufficient credits",
+    b"insufficient_credits",
+    b"account_quota_exceeded",
+    b"billing_quota_exceeded",
+    b"credit_quota_exceeded",
+    // Limits.
     b"secondary rate limit",
     b"too many requests",
     b"too many api requests",
@@ -71,21 +94,35 @@ const EXCEEDED: [&str; 7] = [
 /// The furthest that such a word may be from the limit's name, in bytes.
 const NEAR: usize = 40;
 
-/// Returns whether an error answer states a limit in the words of its body.
-pub(super) fn states_limit(status: StatusCode, body: &[u8]) -> bool {
+/// What an error answer states in the words of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stated {
+    /// A limit is exceeded.
+    Limit,
+    /// The account has no credit left. The same request fails until it is paid for.
+    SpentAccount,
+}
+
+/// Returns what an error answer states in the words of its body.
+pub(super) fn stated(status: StatusCode, body: &[u8]) -> Option<Stated> {
     let may = match status.as_u16() {
         404 | 407 | 410 => false,
         status => (400..600).contains(&status),
     };
     if !may || body.is_empty() {
-        return false;
+        return None;
     }
     let text = visible(&body[..body.len().min(BODY_SCANNED)]);
-    let mut states = false;
+    let mut stated = None;
     WORDS.find(text.as_bytes(), |at, word| {
-        states = states || word < PHRASES || is_exceeded(&text, at, TEXTS[word].len());
+        if word < SPENT {
+            stated = Some(Stated::SpentAccount);
+        } else if stated.is_none() && (word < PHRASES || is_exceeded(&text, at, TEXTS[word].len()))
+        {
+            stated = Some(Stated::Limit);
+        }
     });
-    states
+    stated
 }
 
 /// Returns whether a word near the limit's name says that it is exceeded.
@@ -143,7 +180,37 @@ mod tests {
 
     fn states(status: u16, body: &str) -> bool {
         let status = StatusCode::from_u16(status).expect("a status");
-        states_limit(status, body.as_bytes())
+        stated(status, body.as_bytes()) == Some(Stated::Limit)
+    }
+
+    #[test]
+    fn row_accounts_without_credit() {
+        for body in [
+            r#"{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+            r#"{"error":{"code":"billing_hard_limit_reached","message":"Billing hard limit has been reached"}}"#,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#,
+            r#"{"type":"error","error":{"type":"billing_error","message":"Rate limit exceeded"}}"#,
+            r#"{"error":{"message":"Insufficient Balance","type":"unknown_error"}}"#,
+        ] {
+            for status in [400, 402, 403, 429, 500, 503] {
+                let status = StatusCode::from_u16(status).expect("a status");
+                let said = stated(status, body.as_bytes());
+                assert_eq!(said, Some(Stated::SpentAccount), "{status} {body}");
+            }
+        }
+    }
+
+    /// Gemini's refusal by the minute has the sentence of `OpenAI`'s refusal for ever.
+    #[test]
+    fn trap_a_quota_that_a_wait_restores() {
+        for body in [
+            r#"{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.","status":"RESOURCE_EXHAUSTED"}}"#,
+            r#"{"error":{"errors":[{"reason":"quotaExceeded"}]}}"#,
+            "<script>const codes = ['insufficient_quota']</script><h1>Too Many Requests</h1>",
+        ] {
+            let said = stated(StatusCode::TOO_MANY_REQUESTS, body.as_bytes());
+            assert_ne!(said, Some(Stated::SpentAccount), "{body}");
+        }
     }
 
     #[test]
@@ -196,7 +263,7 @@ mod tests {
             body in proptest::collection::vec(any::<u8>(), 0..400),
             text in "(<[a-z!-]{0,8}>?|rate limit|exceeded|ä|[ \n]){0,30}",
         ) {
-            let _ = states_limit(StatusCode::FORBIDDEN, &body);
+            let _ = stated(StatusCode::FORBIDDEN, &body);
             let plain = states(403, &text);
             prop_assert_eq!(states(403, &text.to_ascii_uppercase()), plain);
         }

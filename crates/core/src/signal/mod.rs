@@ -12,7 +12,7 @@
 //! | `scope.rs` | the part of a host that quotas are about |
 //! | `span.rs` | the time from now to the time that a header names |
 //! | `block.rs` | challenge and block pages |
-//! | `limit_text.rs` | limits stated in the words of an error page |
+//! | `limit_text.rs` | limits and spent accounts, stated in the words of an error page |
 //! | `words.rs` | a search for many words in one pass |
 //! | `resource.rs` | the URL that a report is about |
 //! | `clock.rs` | the server's clock |
@@ -44,7 +44,7 @@ pub use clock::WallClock;
 pub use limit_headers::{COUNT_MAX, SPAN_MAX, quotas};
 pub use quota::{QUOTAS_MAX, Quota, Quotas, Unit};
 pub use resource::Resource;
-pub use retry_after::{WAIT_MAX, retry_after};
+pub use retry_after::{WAIT_MAX, retry_after, stated_wait};
 pub use scope::{Scope, ScopeName};
 
 /// The meaning of an outcome for the key of its request.
@@ -114,6 +114,12 @@ pub enum Failure {
     Malformed,
 }
 
+/// Returns whether a body with this status may be a block page or state a limit. 404 and 410 are
+/// ordinary pages, and the bodies of statuses below 400 say nothing about the host.
+pub const fn is_error_page(status: u16) -> bool {
+    status >= 400 && !matches!(status, 404 | 410)
+}
+
 /// The outcome of a request: a response, or a failure.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
@@ -153,7 +159,7 @@ pub struct Report {
     /// It delays the next hop of this request alone, at most [`WAIT_MAX`].
     pub target_after: Option<Duration>,
     /// Whether the server said that the request may be sent again (`x-should-retry`, as `OpenAI`
-    /// and Anthropic do). `None`: it said nothing.
+    /// and Anthropic do). `None`: it said nothing. An account without credit is a no.
     pub may_retry: Option<bool>,
     /// The quotas that the server named.
     pub quotas: Quotas,

@@ -72,6 +72,15 @@ pub fn retry_after(headers: &HeaderMap, clock: WallClock) -> Option<Duration> {
     asked.map(|wait| wait.min(WAIT_MAX))
 }
 
+/// Returns the wait that a text outside the headers states, in any form of a Retry-After: more than
+/// zero, at most [`WAIT_MAX`].
+///
+/// `headers` and `clock` are read only for a point in time.
+pub fn stated_wait(text: &str, headers: &HeaderMap, clock: WallClock) -> Option<Duration> {
+    let wait = wait(text, || clock.at_server(headers))?;
+    (!wait.is_zero()).then(|| wait.min(WAIT_MAX))
+}
+
 /// Returns the longest wait above zero in the fields of one name.
 fn longest(
     headers: &HeaderMap,

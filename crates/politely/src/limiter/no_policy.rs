@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::Method;
 use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
-use politely_core::signal::{Outcome, Report, Scope};
+use politely_core::signal::{Outcome, Report, Scope, WallClock};
 
 use super::Limiter;
 #[cfg(feature = "url")]
@@ -111,7 +111,12 @@ impl Plan {
         ask
     }
 
-    pub(crate) fn judge_and_warn(&self, _: &Outcome<'_>, _: &mut Report) -> Option<Duration> {
+    pub(crate) fn judge_and_warn(
+        &self,
+        _: &Outcome<'_>,
+        _: WallClock,
+        _: &mut Report,
+    ) -> Option<Duration> {
         None
     }
 
@@ -119,7 +124,7 @@ impl Plan {
         (&[], Duration::ZERO)
     }
 
-    pub(crate) const fn reads_bodies(&self) -> bool {
+    pub(crate) const fn needs_bodies(&self) -> bool {
         false
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Method;
 use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
-use politely_core::signal::{Outcome, Report, Scope};
+use politely_core::signal::{Outcome, Report, Scope, WallClock};
 use url::Url;
 
 use super::scopes::Route;
@@ -133,8 +133,13 @@ impl Plan {
     }
 
     /// Gives `report` the meaning of the rule about answers that fits, and returns that rule.
-    pub fn judge(&self, outcome: &Outcome<'_>, report: &mut Report) -> Option<&AnswerRule> {
-        self.rule()?.judge(outcome, report)
+    pub fn judge(
+        &self,
+        outcome: &Outcome<'_>,
+        clock: WallClock,
+        report: &mut Report,
+    ) -> Option<&AnswerRule> {
+        self.rule()?.judge(outcome, clock, report)
     }
 
     /// Works as [`Plan::judge`], logs a warning if the rule says so, and returns how long the rule
@@ -146,9 +151,10 @@ impl Plan {
     pub(crate) fn judge_and_warn(
         &self,
         outcome: &Outcome<'_>,
+        clock: WallClock,
         report: &mut Report,
     ) -> Option<Duration> {
-        let answer = self.judge(outcome, report)?;
+        let answer = self.judge(outcome, clock, report)?;
         if answer.notify {
             let (key, line, signal) = (self.key(), answer.line, answer.signal.as_str());
             tracing::warn!(%key, line, signal, status = report.status, "an answer fits a rule");
@@ -164,9 +170,9 @@ impl Plan {
         }
     }
 
-    /// Returns whether a rule about answers reads the body.
-    pub fn reads_bodies(&self) -> bool {
-        self.rule().is_some_and(Rule::reads_bodies)
+    /// Returns whether a rule about answers reads the bodies of answers that are no error pages.
+    pub fn needs_bodies(&self) -> bool {
+        self.rule().is_some_and(Rule::needs_bodies)
     }
 
     /// Returns whether a refused request is sent again, whatever its method.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request};
-use http_body_util::Empty;
+use http_body_util::{Empty, Full};
 use politely::attempts::{Attempts, NotSent};
 use politely::core::gate::HoldReason;
 use politely::core::retry::{BudgetRule, Methods, Policy};
@@ -48,6 +48,30 @@ async fn what_will_not_change_is_asked_once() {
         let response = get(&service, &server.url(&format!("/status/{status}"))).await;
         assert_eq!(response.status(), status);
         assert_eq!(server.count(status), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_servers_word_on_retries_and_an_account_without_credit_are_obeyed() {
+    for (status, word, body, sends) in [
+        (409, "true", "", 5),
+        (503, "false", "", 1),
+        (429, "false", "", 1),
+        (429, "", "{\"code\":\"insufficient_quota\"}", 1),
+    ] {
+        let inner = tower::service_fn(move |_: Request<Empty<Bytes>>| {
+            let mut response = http::Response::new(Full::<Bytes>::from(body));
+            *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
+            let word = http::HeaderValue::from_static(word);
+            response.headers_mut().insert("x-should-retry", word);
+            std::future::ready(Ok::<_, std::convert::Infallible>(response))
+        });
+        let limiter = in_virtual_time(100.0, 1.0);
+        let service = PoliteLayer::new(limiter.clone()).layer(inner);
+        let request = Request::get("http://a.example/").body(Empty::new());
+        let response = service.oneshot(request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), status);
+        assert_eq!(limiter.stats().granted, sends, "{status} {word}");
     }
 }
 

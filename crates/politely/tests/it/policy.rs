@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Method, Request};
-use http_body_util::Empty;
+use http_body_util::{Empty, Full};
+use politely::layer::PoliteLayer;
 use politely::policy::RuleBook;
 use politely::{
     AcquireError, Arrival, Clock, Config, Key, Labels, Limiter, Plan, Refusal, RefusalReason,
     RequestView,
 };
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 use url::Url;
 
 use crate::support::{client, get, service, unlimited};
@@ -69,6 +70,37 @@ async fn the_layer_counts_a_request_under_the_keys_of_its_path_and_its_labels() 
     let granted = |key: &str| limiter.explain(&custom(key)).unwrap().tally.granted;
     assert_eq!(granted("search"), 1);
     assert_eq!((granted("team/red"), granted("team/blue")), (2, 1));
+}
+
+/// Telegram states its wait in the body only.
+#[tokio::test(start_paused = true)]
+async fn the_layer_waits_as_long_as_the_body_of_a_refusal_says() {
+    let rules = "[[rule]]\nmatch = [\"a.example\"]\nlimits = [\"100/s\"]\n[[rule.answer]]\n\
+                 when = { status = 429 }\nsignal = \"rate_limited\"\n\
+                 retry_after = \"body:/parameters/retry_after\"\n";
+    let limiter = limiter(rules);
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let (log, clock) = (Arc::clone(&sent), limiter.clone());
+    let host = tower::service_fn(move |_: Request<Empty<Bytes>>| {
+        let mut log = log.lock().unwrap();
+        log.push(clock.now());
+        let mut response = http::Response::new(Full::<Bytes>::from("page"));
+        if log.len() == 1 {
+            *response.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+            *response.body_mut() = Full::from(r#"{"parameters":{"retry_after":35}}"#);
+        }
+        std::future::ready(Ok::<_, std::convert::Infallible>(response))
+    });
+    let request = Request::get("http://a.example/x").body(Empty::new());
+    let service = PoliteLayer::new(limiter).layer(host);
+    let page = service.oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(page.status(), 200);
+    let sent = sent.lock().unwrap();
+    let waited = sent[1].since(sent[0]).as_secs_f64();
+    assert!(
+        sent.len() == 2 && (35.0..40.0).contains(&waited),
+        "{waited}"
+    );
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely_api::wire::Next;
+use politely_api::wire::{Next, ReportedSignal};
 
 /// Places per shard of the permits. With four answers each, the table has 64 k answers in all,
 /// which is enough for repeated reports.
@@ -19,6 +19,8 @@ const ANSWERS: usize = 4;
 #[derive(Clone)]
 pub(crate) struct Answered {
     pub(crate) next: Next,
+    /// The meaning that a rule gave to the answer.
+    pub(crate) signal: Option<ReportedSignal>,
     pub(crate) rate: f64,
     pub(crate) hold_until: Timestamp,
     pub(crate) url_fault: bool,
@@ -68,6 +70,7 @@ mod tests {
         assert!(answers.get(0).is_none());
         let said = |rate| Answered {
             next: Next::Done,
+            signal: None,
             rate,
             hold_until: Timestamp::ZERO,
             url_fault: false,

@@ -167,6 +167,7 @@ impl Coordinator {
         let next = self.next(&attempt, &report, &directions, &key, resends);
         let answered = Answered {
             next,
+            signal: of_rule.map(|answer| answer.signal.into()),
             rate: directions.rate,
             hold_until,
             url_fault: directions.url_fault,
@@ -291,9 +292,16 @@ impl Coordinator {
             .unwrap_or(LATENCY_MAX)
             .min(LATENCY_MAX);
         let resource = told.resource.as_deref().map(Resource::of);
-        if let Some(meaning) = &told.meaning {
-            let report = judged(told, meaning, latency);
-            return Ok((Report { resource, ..report }, None));
+        if let (Some(status), Some(rule), None) = (told.status, rule, &told.body_start)
+            && told.error.is_none()
+            && let Some(answer) = rule.needs_body_of(status)
+        {
+            let detail = format!(
+                "the rule of line {} reads the body of an answer with status {status}; send its \
+                 first 16 KiB, or \"\" if there is none",
+                answer.line
+            );
+            return Err(error("body_start", &detail));
         }
         let headers;
         let outcome = match (told.status, told.error) {
@@ -310,13 +318,17 @@ impl Coordinator {
                 }
             }
             (None, Some(kind)) => Outcome::Failed(Failure::from(kind)),
+            _ if told.meaning.is_some() => Outcome::Failed(Failure::Malformed),
             (Some(_), Some(_)) => return Err(error("error", "there was a status as well")),
             (None, None) => return Err(error("status", "a status or an error must be told")),
         };
-        let classifier = &self.0.classifier;
-        let mut report = classifier.classify(&outcome, wall_clock(), latency, told.bytes);
+        let (classifier, clock) = (&self.0.classifier, wall_clock());
+        let mut report = match &told.meaning {
+            Some(meaning) => judged(told, meaning, latency),
+            None => classifier.classify(&outcome, clock, latency, told.bytes),
+        };
         report.resource = resource;
-        let answer = rule.and_then(|rule| rule.judge(&outcome, &mut report));
+        let answer = rule.and_then(|rule| rule.judge(&outcome, clock, &mut report));
         Ok((report, answer))
     }
 }
@@ -326,6 +338,7 @@ impl Answered {
         ToldAnswer {
             permit: told.permit.clone(),
             next: self.next,
+            signal: self.signal,
             late,
             rate: finite(self.rate),
             hold_ms: ms_up(self.hold_until.since(now)),
@@ -360,6 +373,7 @@ fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
             .map(|ms| Duration::from_millis(ms).min(WAIT_MAX)),
         quotas: quotas.filter(|quota| quota.limit != Some(0)).collect(),
         scope: (meaning.scope.as_ref()).and_then(ToldScope::read),
+        may_retry: meaning.may_retry,
         ..Report::of(meaning.signal.into())
     }
 }

@@ -20,6 +20,7 @@ mod durable;
 mod given_up;
 mod room;
 mod rules;
+mod rules_of_answers;
 mod scopes;
 mod sessions;
 #[expect(

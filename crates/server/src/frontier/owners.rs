@@ -57,6 +57,8 @@ impl Owners {
             // A page that comes back without a status was fetched.
             status: Some(if status == 0 { 200 } else { status }),
             resource: Some(url.to_owned()),
+            // URLFrontier has no field for a body, so rules that read one never fit.
+            body_start: Some(String::new()),
             ..Told::default()
         };
         Some((owner.worker.name().to_owned(), told))

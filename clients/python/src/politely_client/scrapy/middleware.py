@@ -17,7 +17,7 @@ from politely_client.aio import AsyncPermit
 from politely_client.attempts import Attempts
 from politely_client.bodies import Next
 from politely_client.errors import BadCall, PolitelyError, Refused
-from politely_client.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
+from politely_client.outcome import BODY_START_MAX, body_matters, error_kind, evidence
 from politely_client.scrapy.desk import KEY, Desk
 from politely_client.scrapy.queue import NOT_BEFORE
 from politely_client.targets import partial
@@ -82,10 +82,10 @@ class PolitelyMiddleware:
             for name, values in response.headers.items()
         }
         latency = request.meta.get("download_latency") or time.monotonic() - sent
+        asked = permit.state.grant.send_bodies
+        body = _body_start(response) if body_matters(response.status, asked) else None
         outcome = {
-            "status": response.status,
-            "headers": headers_that_matter(headers),
-            "body_start": _body_start(response),
+            **evidence(response.status, headers, body, asked),
             "latency": latency,
             "bytes": len(response.body),
         }
@@ -164,21 +164,17 @@ def _again(request: Request, attempts: Attempts, next: Next) -> Request:
     return again
 
 
-def _body_start(response: Response) -> str | None:
-    """Returns the beginning of the body if the status may be that of a block page.
+def _body_start(response: Response) -> bytes | None:
+    """Returns the beginning of the body, or ``None`` if it cannot be decoded.
 
     At this place in the chain the body is still compressed.
     """
-    if not body_matters(response.status) or not response.body:
-        return None
     encoding = (response.headers.get("Content-Encoding") or b"").strip().lower()
     start = response.body[: 4 * BODY_START_MAX]
-    if encoding in (b"gzip", b"x-gzip", b"deflate"):
+    if start and encoding in (b"gzip", b"x-gzip", b"deflate"):
         try:
-            start = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(start, BODY_START_MAX)
+            return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(start, BODY_START_MAX)
         except zlib.error:
             return None
-    elif encoding:
-        return None
-    return start[:BODY_START_MAX].decode("utf-8", "replace")
+    return None if start and encoding else start
 

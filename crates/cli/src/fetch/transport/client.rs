@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use politely::attempts::{Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of};
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
-use politely::core::signal::{BODY_SCANNED, Failure};
+use politely::core::signal::{BODY_SCANNED, Failure, Outcome};
 use url::Url;
 
 use super::body::{Enough, Intake, Sink};
@@ -56,6 +56,20 @@ pub(crate) enum Came {
     Failed(Lost),
 }
 
+impl Came {
+    /// Returns the outcome for the limits of the request.
+    pub(crate) fn outcome(&self) -> Outcome<'_> {
+        match self {
+            Self::Answer(answer) => Outcome::Answered {
+                status: answer.status,
+                headers: &answer.headers,
+                body_start: &answer.start,
+            },
+            Self::Failed(lost) => Outcome::Failed(lost.failure),
+        }
+    }
+}
+
 /// Why no whole answer came.
 pub(crate) struct Lost {
     pub(crate) failure: Failure,
@@ -92,6 +106,8 @@ pub(crate) struct Get<'a> {
     /// Whether the URL may be valid for one request only. A request that may have reached the
     /// server is not repeated then.
     pub(crate) is_once: bool,
+    /// Whether the beginning of the body is needed, whatever the status.
+    pub(crate) needs_start: bool,
 }
 
 /// The use of a body.
@@ -256,6 +272,7 @@ impl Clients {
         began: Instant,
     ) -> Result<Came, WayFailed> {
         let Get { url, body, .. } = get;
+        let needs_start = get.needs_start || self.reads_bodies;
         let sent = self.send_with_cookies(egress, hosts, get).await;
         let (head, mut coming) = match sent {
             Ok(response) => response.into_parts(),
@@ -318,7 +335,7 @@ impl Clients {
         let (bytes_max, start_max) = match body {
             Body::Keep(max) => (allowance.min(max as u64), max),
             // A challenge with status 200 is a short page (see `block_page`).
-            _ if fine && !self.reads_bodies && !may_hide_block(&answer) => (allowance, 0),
+            _ if fine && !needs_start && !may_hide_block(&answer) => (allowance, 0),
             _ => (allowance, BODY_SCANNED),
         };
         let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));

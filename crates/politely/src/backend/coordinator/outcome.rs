@@ -42,7 +42,27 @@ pub(super) fn outcome_of(permit: &str, report: &Report, body_coming: bool) -> To
                 })
                 .collect(),
             scope: report.scope.as_ref().map(Into::into),
+            may_retry: report.may_retry,
         }),
         ..Told::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use politely_core::signal::Signal;
+
+    use super::*;
+
+    #[test]
+    fn the_servers_word_on_retries_is_reported() {
+        for may_retry in [None, Some(false), Some(true)] {
+            let report = Report {
+                may_retry,
+                ..Report::of(Signal::Overloaded)
+            };
+            let meaning = outcome_of("p", &report, false).meaning;
+            assert_eq!(meaning.unwrap().may_retry, may_retry);
+        }
     }
 }

@@ -1,15 +1,18 @@
 //! The client's guard of a permit that the coordinator granted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely_api::wire::Told;
+use http::HeaderMap;
+use http::header::SET_COOKIE;
+use politely_api::wire::{SendBodies, Told};
 use politely_core::Timestamp;
 use politely_core::budget::UnitCosts;
 use politely_core::host::{AcquireRequest, Directions};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
-use politely_core::signal::Report;
+use politely_core::signal::{BODY_SCANNED, Outcome, Report, is_error_page};
 use politely_store::{HeldLease, safe_length};
 use tokio::sync::oneshot;
 
@@ -17,7 +20,7 @@ use super::Shared;
 use super::outcome::{amounts, outcome_of};
 use crate::backend::operations::Later;
 use crate::backend::prefetch::Prefetched;
-use crate::leases::{Judged, PermitGuard};
+use crate::leases::{Decision, PermitGuard};
 use crate::permit::{Departure, Permit};
 
 /// The maximum time to wait for the coordinator's decision about a request.
@@ -33,6 +36,8 @@ pub(super) struct Granted {
     pub(super) valid_until: Timestamp,
     /// The length of its lease.
     pub(super) lasts: Duration,
+    /// The answers that rules of the coordinator read.
+    pub(super) send_bodies: Option<SendBodies>,
 }
 
 impl Granted {
@@ -65,6 +70,28 @@ struct Counted {
     free: u16,
 }
 
+/// An answer, in the fields of the coordinator's API.
+#[derive(Clone, Debug)]
+struct Shown {
+    headers: BTreeMap<String, String>,
+    start: Option<String>,
+}
+
+impl Shown {
+    /// Returns the headers that are texts, without cookies, and the beginning of the body.
+    fn of(headers: &HeaderMap, body: Option<&[u8]>) -> Self {
+        let texts = headers.iter().filter(|(name, _)| *name != SET_COOKIE);
+        let texts = texts.filter_map(|(name, value)| {
+            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+        });
+        let start = body.map(|body| &body[..body.len().min(BODY_SCANNED)]);
+        Self {
+            headers: texts.collect(),
+            start: start.map(|start| String::from_utf8_lossy(start).into_owned()),
+        }
+    }
+}
+
 /// The guard of a permit. Dropping it without a report cancels the permit.
 pub(crate) struct CoordinatorGuard {
     shared: Arc<Shared>,
@@ -73,6 +100,8 @@ pub(crate) struct CoordinatorGuard {
     sent: bool,
     /// The attempt of the request, if attempts are counted.
     attempt: Option<Counted>,
+    /// The parts of the answer that rules of the coordinator read.
+    shown: Option<Shown>,
     /// The report of the head. It is sent again with the bytes when the body has come.
     head: Option<Box<Told>>,
     over: bool,
@@ -89,6 +118,7 @@ impl CoordinatorGuard {
             lease,
             sent: false,
             attempt: None,
+            shown: None,
             head: None,
             over: false,
         }
@@ -110,8 +140,11 @@ impl CoordinatorGuard {
         now <= self.granted.valid_until
     }
 
-    fn outcome(&self, report: &Report, body_coming: bool) -> Told {
-        let outcome = outcome_of(&self.granted.permit, report, body_coming);
+    fn outcome(&mut self, report: &Report, body_coming: bool) -> Told {
+        let mut outcome = outcome_of(&self.granted.permit, report, body_coming);
+        if let Some(Shown { headers, start }) = self.shown.take() {
+            (outcome.headers, outcome.body_start) = (headers, start);
+        }
         match self.attempt.clone() {
             None => outcome,
             Some(Counted {
@@ -170,10 +203,33 @@ impl PermitGuard for CoordinatorGuard {
         let outcome = self.outcome(report, true);
         let later = Told {
             bytes: 0,
+            headers: BTreeMap::new(),
+            body_start: None,
             ..outcome.clone()
         };
         self.head = Some(Box::new(later));
         self.send(outcome, report)
+    }
+
+    fn needs_body(&self) -> bool {
+        self.granted.send_bodies == Some(SendBodies::All)
+    }
+
+    fn show(&mut self, outcome: &Outcome<'_>) -> bool {
+        let (
+            Some(asked),
+            &Outcome::Answered {
+                status,
+                headers,
+                body_start,
+            },
+        ) = (self.granted.send_bodies, outcome)
+        else {
+            return false;
+        };
+        let is_read = asked == SendBodies::All || is_error_page(status.as_u16());
+        self.shown = Some(Shown::of(headers, is_read.then_some(body_start)));
+        is_read
     }
 
     fn settle(&mut self, used: &UnitCosts) {
@@ -192,7 +248,7 @@ impl PermitGuard for CoordinatorGuard {
         &mut self,
         attempt: &Attempt,
         repeatable: bool,
-    ) -> Option<Later<'static, Option<Judged>>> {
+    ) -> Option<Later<'static, Option<Decision>>> {
         let most = u32::from(u16::MAX);
         self.attempt = Some(Counted {
             // The client knows whether the request may be repeated: by the user's policy, and by

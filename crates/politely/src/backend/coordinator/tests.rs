@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely_api::client::CallError;
-use politely_api::wire::{Answer, Exchanged, Grant, Next, ReportedSignal, Told, ToldAnswer};
+use politely_api::wire::{
+    Answer, Exchanged, Grant, Next, ReportedSignal, SendBodies, Told, ToldAnswer,
+};
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
 use politely_core::key::Key;
@@ -32,6 +34,9 @@ struct Inner {
     cancelled: Mutex<Vec<(String, bool)>>,
     /// For each report, the attempt, the number of refusals, and the method if it was sent.
     attempts: Mutex<Vec<(u16, u16, Option<String>)>>,
+    /// The answers whose bodies its rules read, and the bodies that were sent.
+    reads: Mutex<Option<SendBodies>>,
+    bodies: Mutex<Vec<Option<String>>>,
     /// The method and the URL of each acquire request, if they were sent.
     heads: Mutex<Vec<(Option<String>, Option<String>)>>,
 }
@@ -69,9 +74,12 @@ impl Generous {
                         .push((outcome.permit.clone(), outcome.body_coming));
                     let counted = (outcome.attempt, outcome.free, outcome.method.clone());
                     inner.attempts.lock().push(counted);
+                    inner.bodies.lock().push(outcome.body_start.clone());
+                    let is_soft = outcome.body_start.as_deref() == Some("slow down");
                     said.report.push(ToldAnswer {
                         rate: 12.5,
                         next: next(outcome),
+                        signal: is_soft.then_some(ReportedSignal::RateLimited),
                         ..ToldAnswer::default()
                     });
                 }
@@ -86,6 +94,7 @@ impl Generous {
                         valid_for_ms: 60_000,
                         lease_ms: 120_000,
                         slots: 1,
+                        send_bodies: *inner.reads.lock(),
                         ..Grant::default()
                     }));
                 }
@@ -309,6 +318,57 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
     let get = (None, url.clone());
     let heads = coordinator.0.heads.lock().clone();
     assert_eq!(heads, [get.clone(), get.clone(), get, (post, url)]);
+}
+
+#[cfg(feature = "tower")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_the_coordinators_rules_read_is_sent_and_their_meaning_counts() {
+    use http::{Request, Response};
+    use tower::{Layer, ServiceExt};
+
+    for (reads, status, sent) in [
+        (None, 200, vec![None]),
+        (Some(SendBodies::Errors), 200, vec![None]),
+        (Some(SendBodies::Errors), 404, vec![None]),
+        (
+            Some(SendBodies::Errors),
+            403,
+            vec![Some("slow down"), Some("page")],
+        ),
+        (
+            Some(SendBodies::All),
+            200,
+            vec![Some("slow down"), Some("page")],
+        ),
+    ] {
+        let coordinator = Generous::default();
+        *coordinator.0.reads.lock() = reads;
+        let limiter = coordinator.limiter();
+        let count = Arc::new(AtomicUsize::new(0));
+        let host = tower::service_fn(move |_: Request<String>| {
+            let is_first = count.fetch_add(1, Ordering::Relaxed) == 0;
+            let body = if is_first { "slow down" } else { "page" };
+            let mut response = Response::new(body.to_owned());
+            *response.status_mut() = http::StatusCode::from_u16(status).unwrap();
+            std::future::ready(Ok::<_, std::io::Error>(response))
+        });
+        let layer = crate::http::layer::PoliteLayer::new(limiter.clone());
+        let request = Request::get("http://example.com/").body(String::new());
+        let page = layer.layer(host).oneshot(request.unwrap()).await.unwrap();
+        assert_eq!(page.status(), status);
+        drop(page);
+        assert!(limiter.flush(PATIENCE).await);
+        let bodies = coordinator.0.bodies.lock().clone();
+        let is_coming = coordinator.0.reported.lock().clone();
+        let heads = bodies.into_iter().zip(is_coming);
+        let heads = heads.filter_map(|(body, (_, coming))| coming.then_some(body));
+        let heads: Vec<Option<String>> = heads.collect();
+        let sent: Vec<_> = sent
+            .into_iter()
+            .map(|body| body.map(str::to_owned))
+            .collect();
+        assert_eq!(heads, sent, "{reads:?} {status}");
+    }
 }
 
 /// A caller must not believe that a change took effect which the coordinator has to make.

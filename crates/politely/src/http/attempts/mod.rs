@@ -70,7 +70,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::RANGE;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response};
 use http_body::Body;
 use politely_core::Timestamp;
 use politely_core::fault::Failures;
@@ -78,7 +78,7 @@ use politely_core::gate::HoldReason;
 use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
 use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
-use politely_core::signal::{Classifier, Outcome, Report, Resource, Signal};
+use politely_core::signal::{Classifier, Outcome, Report, Resource, Signal, is_error_page};
 use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
@@ -87,7 +87,7 @@ use crate::backend::operations::{Head, Later};
 use crate::clock::wall_clock;
 use crate::http::redirect::target;
 use crate::labels::Labels;
-use crate::leases::Judged;
+use crate::leases::{Decision, Judged};
 use crate::limiter::{Limiter, Plan, RequestView};
 use crate::permit::Permit;
 use crate::retries::Retries;
@@ -233,7 +233,7 @@ impl Attempts {
                 signal = Empty,
             );
             permit.sent();
-            let judge = permit.judge(&attempt, copy.is_some());
+            let mut judge = permit.judge(&attempt, copy.is_some());
             // A connection that closed may have delivered the request.
             let spare = copy.as_ref().filter(|_| attempt.method.is_idempotent());
             let spare = spare.and_then(X::copy);
@@ -241,10 +241,13 @@ impl Attempts {
             let sending = sending.instrument(span.clone());
             let (result, sent) = permit.during(sending).await;
             let latency = self.limiter.now().since(sent);
-            let (report, directions, came) = match result {
+            let mut is_shown = false;
+            let (mut report, directions, came) = match result {
                 Ok(response) => {
                     let reading = self.read_head(response, permit, latency, &plan, resource);
-                    let (report, directions, response) = reading.instrument(span.clone()).await;
+                    let (report, directions, response, shown) =
+                        reading.instrument(span.clone()).await;
+                    is_shown = shown;
                     self.delay_target(&report, response.headers(), &url);
                     let part = PartialContent::of(response.status(), response.headers());
                     let came = match part.filter(|_| !wants_part) {
@@ -264,6 +267,13 @@ impl Attempts {
                     (report, directions, Err(Ended::Failed(error)))
                 }
             };
+            let mut decided = None;
+            if is_shown {
+                // A rule of the coordinator may give the answer another meaning.
+                decided = self.decided(judge.take(), key).await;
+                let meaning = decided.as_ref().and_then(|decided| decided.signal);
+                report.signal = meaning.unwrap_or(report.signal);
+            }
             span.record("status", report.status);
             span.record("signal", tracing::field::debug(report.signal));
             drop(span);
@@ -274,7 +284,11 @@ impl Attempts {
             let Some((after, copy)) = again else {
                 return came;
             };
-            let after = match self.judged(judge, key).await {
+            let decided = match decided {
+                None => self.decided(judge, key).await,
+                decided => decided,
+            };
+            let after = match decided.and_then(|decided| decided.next) {
                 None => after,
                 Some(Judged::Retry { after, is_charged }) => {
                     attempt.failures = Failures::counted(own + u32::from(is_charged));
@@ -390,20 +404,21 @@ impl Attempts {
         Ok(once)
     }
 
-    /// Reports a response and moves the slots into its body.
+    /// Reports a response and moves the slots into its body. Also returns whether rules of a
+    /// coordinator read the body.
     async fn read_head<B: Body>(
         &self,
         response: Response<B>,
-        permit: Permit,
+        mut permit: Permit,
         latency: Duration,
         plan: &Plan,
         resource: Option<Resource>,
-    ) -> (Report, Directions, Response<PacedBody<B>>) {
+    ) -> (Report, Directions, Response<PacedBody<B>>, bool) {
         let key = plan.key();
         let (head, body) = response.into_parts();
         let mut body = Peeked::new(body);
-        let reads_bodies = self.classifier.reads_bodies() || plan.reads_bodies();
-        if reads_bodies || may_be_block_page(head.status) {
+        let needs_body = plan.needs_bodies() || permit.needs_body();
+        if needs_body || self.classifier.reads_bodies() || is_error_page(head.status.as_u16()) {
             body.read_start().await;
         }
         let outcome = Outcome::Answered {
@@ -411,9 +426,11 @@ impl Attempts {
             headers: &head.headers,
             body_start: body.start(),
         };
-        let mut report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+        let is_shown = permit.add_answer(&outcome);
+        let clock = wall_clock();
+        let mut report = self.classifier.classify(&outcome, clock, latency, 0);
         report.resource = resource;
-        let held = plan.judge_and_warn(&outcome, &mut report);
+        let held = plan.judge_and_warn(&outcome, clock, &mut report);
         self.limiter.hear_scope(plan, &mut report);
         let (directions, slot): (_, Slot) = permit.report_head(&report);
         if let Some(length) = held {
@@ -430,7 +447,7 @@ impl Attempts {
             tracing::debug!(%key, signal = ?report.signal, hold_ms = hold.as_millis() as u64, "hold");
         }
         let response = Response::from_parts(head, body.holding(slot));
-        (report, directions, response)
+        (report, directions, response, is_shown)
     }
 
     /// Returns the delay and the request of the next attempt, or `None` if there is none. A request
@@ -460,16 +477,16 @@ impl Attempts {
 
     /// Returns the coordinator's decision, if there is a coordinator and it answers. Its decision
     /// counts: it knows the fleet's budgets and the host's state, and this process does not.
-    async fn judged(
+    async fn decided(
         &self,
-        judge: Option<Later<'static, Option<Judged>>>,
+        judge: Option<Later<'static, Option<Decision>>>,
         key: &Key,
-    ) -> Option<Judged> {
-        let judged = judge?.await?;
-        if let Judged::GiveUp(reason) = &judged {
+    ) -> Option<Decision> {
+        let decided = judge?.await?;
+        if let Some(Judged::GiveUp(reason)) = &decided.next {
             tracing::debug!(%key, %reason, "given up, says the coordinator");
         }
-        Some(judged)
+        Some(decided)
     }
 }
 
@@ -486,10 +503,4 @@ impl fmt::Debug for Attempts {
             .field("and_keys", &self.and_keys)
             .finish_non_exhaustive()
     }
-}
-
-/// Returns whether a response with `status` may be a block page. 404 and 410 are ordinary pages,
-/// and the bodies of statuses below 400 say nothing about the host.
-fn may_be_block_page(status: StatusCode) -> bool {
-    status.as_u16() >= 400 && !matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::gate::grace;
 use politely::core::key::Key;
-use politely::{AcquireError, Arrival, Permit, Reason, Refusal, RefusalReason};
-use politely_api::wire::{self, Answer, RefusedCode};
+use politely::policy::Rule;
+use politely::{AcquireError, Arrival, Permit, Plan, Reason, Refusal, RefusalReason};
+use politely_api::wire::{self, Answer, RefusedCode, SendBodies};
 
 use super::super::Coordinator;
 use super::super::keep::Leaving;
@@ -109,7 +110,8 @@ impl Call<'_> {
         let worker = self.worker.name();
         inner.usage.granted(now, worker, key, slots, waited);
         self.found += 1;
-        self.tell(wanted.item, &name, key, start, lease, slots, interval);
+        let plan = wanted.plan.as_deref();
+        self.tell(wanted.item, &name, key, plan, start, lease, slots, interval);
     }
 
     /// Answers an item with the permit that an earlier call granted for the same id.
@@ -121,14 +123,16 @@ impl Call<'_> {
                 let lease = out.until.since(out.start);
                 let name = out.name(number, &inner.signer);
                 let key = out.key.clone();
-                Some((name, key, out.start, lease, out.slots, out.interval))
+                let plan = out.plan.clone();
+                Some((name, key, plan, out.start, lease, out.slots, out.interval))
             }
             _ => None,
         };
         drop(shard);
-        if let Some((name, key, start, lease, slots, interval)) = told {
+        if let Some((name, key, plan, start, lease, slots, interval)) = told {
             self.found += 1;
-            self.tell(item, &name, &key, start, lease, slots, interval);
+            let plan = plan.as_deref();
+            self.tell(item, &name, &key, plan, start, lease, slots, interval);
         } else {
             self.id_is_used(item, "its permit was reported or has expired");
         }
@@ -166,6 +170,7 @@ impl Call<'_> {
         item: u32,
         name: &Name,
         key: &Key,
+        plan: Option<&Plan>,
         start: Timestamp,
         lease: Duration,
         slots: u16,
@@ -185,6 +190,7 @@ impl Call<'_> {
             lease_ms: lease.saturating_sub(now.since(start)).as_millis() as u64,
             slots,
             interval_ms: interval.as_secs_f64() * 1e3,
+            send_bodies: plan.and_then(Plan::rule).and_then(send_bodies),
         }));
     }
 
@@ -256,5 +262,14 @@ impl Call<'_> {
             reason: reason.to_owned(),
             position,
         });
+    }
+}
+
+/// Returns the answers whose bodies the rules about answers read.
+fn send_bodies(rule: &Rule) -> Option<SendBodies> {
+    if rule.needs_bodies() {
+        Some(SendBodies::All)
+    } else {
+        (!rule.answers.is_empty()).then_some(SendBodies::Errors)
     }
 }

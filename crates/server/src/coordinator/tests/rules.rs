@@ -3,7 +3,7 @@
 use super::*;
 
 /// Returns a coordinator that follows `rules`, and the folder of its policy file.
-fn ruled(config: Config, rules: &str) -> (Coordinator, tempfile::TempDir) {
+pub(super) fn ruled(config: Config, rules: &str) -> (Coordinator, tempfile::TempDir) {
     let coordinator = coordinator(config);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules.toml");
@@ -12,7 +12,7 @@ fn ruled(config: Config, rules: &str) -> (Coordinator, tempfile::TempDir) {
     (coordinator, dir)
 }
 
-fn of_url(url: &str, method: &str) -> Item {
+pub(super) fn of_url(url: &str, method: &str) -> Item {
     Item {
         url: Some(url.to_owned()),
         key: None,

@@ -17,7 +17,7 @@ use super::super::permit_guard::Granted;
 use super::{Delivery, KNOWN_MAX, Known, Session};
 use crate::backend::prefetch::AGAIN;
 use crate::error::{AcquireError, RefusalReason};
-use crate::leases::Judged;
+use crate::leases::{Decision, Judged};
 
 /// The maximum pause after the first call without an answer. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -197,13 +197,17 @@ impl Session {
         let Some(judge) = self.judges.remove(permit) else {
             return;
         };
-        let judged = match answer.next {
-            wire::Next::Retry { after_ms, free } => Judged::Retry {
+        let next = match answer.next {
+            wire::Next::Retry { after_ms, free } => Some(Judged::Retry {
                 after: Duration::from_millis(after_ms),
                 is_charged: !free,
-            },
-            wire::Next::GiveUp { reason } => Judged::GiveUp(reason),
-            wire::Next::Done => return,
+            }),
+            wire::Next::GiveUp { reason } => Some(Judged::GiveUp(reason)),
+            wire::Next::Done => None,
+        };
+        let judged = Decision {
+            signal: answer.signal.map(Into::into),
+            next,
         };
         // The receiver is gone if the worker does not wait for the decision.
         let _ = judge.send(judged);
@@ -255,6 +259,7 @@ impl Session {
                     start,
                     valid_until: start + Duration::from_millis(grant.valid_for_ms),
                     lasts: Duration::from_millis(grant.lease_ms),
+                    send_bodies: grant.send_bodies,
                 }))
             }
             Answer::Wait { .. } => Verdict::Back,

@@ -36,7 +36,7 @@ use super::permit_guard::{Granted, Lease};
 use crate::backend::operations::Head;
 use crate::backend::prefetch::{AGAIN, Found, KeySet, Prefetches};
 use crate::error::{AcquireError, RefusalReason};
-use crate::leases::Judged;
+use crate::leases::Decision;
 use crate::stats::Stats;
 
 /// The maximum number of waiting callers, about 200 bytes each.
@@ -68,7 +68,7 @@ pub(super) struct Session {
     known: HashMap<Key, Known, foldhash::fast::RandomState>,
     delays: Delays,
     /// The channels for decisions about requests, by permit.
-    judges: HashMap<String, oneshot::Sender<Judged>, foldhash::fast::RandomState>,
+    judges: HashMap<String, oneshot::Sender<Decision>, foldhash::fast::RandomState>,
     stats: Stats,
     counter: u64,
     guards: usize,
@@ -234,7 +234,7 @@ impl Session {
 
     /// Registers `judge` for the decision about the request of `permit`. The decision comes after
     /// the report.
-    pub(super) fn expect_decision(&mut self, permit: String, judge: oneshot::Sender<Judged>) {
+    pub(super) fn expect_decision(&mut self, permit: String, judge: oneshot::Sender<Decision>) {
         self.judges.insert(permit, judge);
     }
 

@@ -429,6 +429,7 @@ fn a_lease_is_renewed_at_half_and_its_loss_is_noticed() {
         start: START,
         valid_until: after(50),
         lasts: Duration::from_secs(10),
+        send_bodies: None,
     };
     let lease = std::sync::Arc::new(granted.lease());
     session.hold(&granted, &lease);
