@@ -72,9 +72,10 @@ fn table(page: &UsagePage) -> String {
         let name: String = (row.name.chars())
             .map(|c| if c.is_control() { '\u{fffd}' } else { c })
             .collect();
-        let statuses: String = (counts.statuses.iter())
-            .map(|(status, answers)| format!("  {status}: {answers}"))
-            .collect();
+        let mut statuses = String::new();
+        for (status, answers) in counts.statuses.iter() {
+            let _ = write!(statuses, "  {status}: {answers}");
+        }
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             text,

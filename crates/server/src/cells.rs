@@ -28,7 +28,7 @@ pub(crate) const FOREVER: Duration = Duration::from_hours(24 * 366 * 100);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CellError {
     #[error("the engine is unavailable: {0}")]
-    Away(#[from] EngineError),
+    Unavailable(#[from] EngineError),
     #[error("other coordinators change the cell {0:?} all the time")]
     Busy(Arc<str>),
     #[error("the cell {0:?} is damaged; delete it and set its content again")]
@@ -185,7 +185,7 @@ mod tests {
             changed.await.unwrap();
         }
         let value = both[0].read(&name).await.unwrap().unwrap();
-        assert_eq!(unseal(&name, &value).unwrap(), Vec::from_iter(0..20));
+        assert_eq!(unseal(&name, &value).unwrap(), (0..20).collect::<Vec<u8>>());
     }
 
     #[test]

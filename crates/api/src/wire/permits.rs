@@ -290,7 +290,7 @@ pub struct Grant {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SendBodies {
-    /// Those with a status from 400 on, apart from 404 and 410.
+    /// The bodies of answers with a status from 400 on, apart from 404 and 410.
     Errors,
     /// All.
     All,

@@ -107,7 +107,7 @@ pub struct Told {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// The worker's own judgement of the response, for workers that classify responses. If present,
-    /// `status`, `error`, `headers` and the body are read by the policy's rules about answers alone.
+    /// only the policy's rules about answers read `status`, `error`, `headers` and the body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meaning: Option<Meaning>,
 }

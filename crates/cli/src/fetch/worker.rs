@@ -119,13 +119,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     if pending.purpose == Purpose::Proof {
         let mut shared = engine.lock();
-        return came_back(
-            &mut shared.lanes,
-            lane,
-            engine.limits.now(),
-            Some(&last),
-            None,
-        );
+        let now = engine.limits.now();
+        return came_back(&mut shared.lanes, lane, now, Some(&last), None);
     }
     let next = next_step(engine, lane, &mut pending, &last, directions.url_fault);
     match (next, pending.purpose) {

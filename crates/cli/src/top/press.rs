@@ -100,6 +100,7 @@ impl State {
 
     fn order(&self, what: &'static str, patch: KeyPatch) -> Option<Effect> {
         let key = self.chosen()?.to_owned();
+        let patch = Box::new(patch);
         Some(Effect::Set(Order { key, what, patch }))
     }
 

@@ -58,7 +58,7 @@ pub(super) struct Order {
     pub(super) key: String,
     /// The order in words: `held for 60 s`.
     pub(super) what: &'static str,
-    pub(super) patch: KeyPatch,
+    pub(super) patch: Box<KeyPatch>,
 }
 
 /// The state of the whole screen.

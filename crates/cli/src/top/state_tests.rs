@@ -268,7 +268,7 @@ fn holds_and_unparks_are_about_the_chosen_key() {
         hold_ms: Some(60_000),
         ..KeyPatch::default()
     };
-    assert_eq!((hold.key.as_str(), &hold.patch), ("host-1", &wanted));
+    assert_eq!((hold.key.as_str(), &*hold.patch), ("host-1", &wanted));
     press(&mut state, KeyCode::Enter);
     let Some(Effect::Set(Order { key, patch, .. })) = press(&mut state, KeyCode::Char('u')) else {
         panic!("nothing is set");

@@ -146,7 +146,7 @@ fn two_policies_are_compared() {
 #[test]
 fn presets_are_listed_shown_and_are_policies() {
     let said = run(politely().args(["presets", "list"]));
-    assert_eq!((said.code, said.out.lines().count()), (0, 10));
+    assert_eq!((said.code, said.out.lines().count()), (0, 13));
     let dir = tempfile::tempdir().unwrap();
     for line in said.out.lines() {
         let name = line.split_whitespace().next().unwrap();

@@ -170,9 +170,10 @@ impl Policy {
 
     /// Returns the policy of a job scraper's retrying transport.
     ///
-    /// The delay before retry n, from 0, is `min(300 ms x 2^n + U[0, 120 ms) + bonus, 4 s)`. 429 and
-    /// 5xx are tried again. 401, 403 and 406 are tried again only with a limit's headers, and then
-    /// their bonus counts. The transport has no budget: call [`Policy::decide`] with no accounts.
+    /// The delay before retry n, from 0, is `min(300 ms x 2^n + U[0, 120 ms) + bonus, 4 s)`. 429
+    /// and 5xx are tried again. 401, 403 and 406 are tried again only with a limit's headers, and
+    /// then their bonus counts. The transport has no budget: call [`Policy::decide`] with no
+    /// accounts.
     ///
     /// This preset differs in two ways. The scraper leaves the count to its caller; this preset
     /// makes four attempts. The scraper does not read Retry-After; here a Retry-After of up to an

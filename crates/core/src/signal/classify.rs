@@ -34,10 +34,10 @@
 //! No wait restores an account without credit. So its answer names no wait, and its request is not
 //! sent again unless the server says so. Other accounts of the host go on.
 //!
-//! There is one exception for a Retry-After. Flask-Limiter sends its window's end as Retry-After with every answer.
-//! So the quota of a response may have some left, and its reset may be within two seconds of the
-//! Retry-After. Then the Retry-After asks for a wait only on 503 and those statuses. GitHub's
-//! secondary limit names another time than its quota's reset, and is a refusal.
+//! There is one exception for a Retry-After. Flask-Limiter sends its window's end as Retry-After
+//! with every answer. So the quota of a response may have some left, and its reset may be within
+//! two seconds of the Retry-After. Then the Retry-After asks for a wait only on 503 and those
+//! statuses. GitHub's secondary limit names another time than its quota's reset, and is a refusal.
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 //! Statuses that mean a limit by themselves need no text. 404 and 410 mean that the page is gone,
 //! whatever the text.
 //!
-//! An account without credit is no limit: no wait restores it. Only codes and sentences that have no
-//! other meaning count. "You exceeded your current quota" is none of them: `OpenAI` says so to
+//! An account without credit is no limit: no wait restores it. Only codes and sentences that have
+//! no other meaning count. "You exceeded your current quota" is none of them: `OpenAI` says so to
 //! accounts without credit, and Gemini says so of a minute's quota.
 
 use http::StatusCode;

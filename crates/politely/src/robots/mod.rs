@@ -19,8 +19,8 @@
 //! 429 is a 4xx, but it means "not now", so it counts as unreachable.
 //!
 //! **Unreachable.** The caller asks again later. Meanwhile an earlier copy stays in force, however
-//! old (2.4 lets a copy outlive its 24 h only then). Without a copy the origin stays closed. The RFC
-//! permits treating it as unavailable after about 30 days, but that is a MAY.
+//! old (2.4 lets a copy outlive its 24 h only then). Without a copy the origin stays closed. The
+//! RFC permits treating it as unavailable after about 30 days, but that is a MAY.
 //!
 //! **The parser.** robotxt 0.7 is the best existing crate, but three things had to change.
 //! `User-agent: foobot/1.2` has to match `foobot`. A `Crawl-delay` between two `User-agent` lines

@@ -59,10 +59,10 @@ impl Coordinator {
         let Some(value) = cell.read().await.map_err(words)? else {
             // The engine lost the cell, so the policy in force is written again.
             let text = self.policy_text();
-            return match text.is_empty() {
-                true => Ok(()),
-                false => cell.restore(text.as_bytes()).await.map_err(words),
-            };
+            if !text.is_empty() {
+                cell.restore(text.as_bytes()).await.map_err(words)?;
+            }
+            return Ok(());
         };
         if cell.seen.lock().as_deref() == Some(&*value) {
             return Ok(());

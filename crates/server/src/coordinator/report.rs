@@ -134,7 +134,8 @@ impl Coordinator {
             return Ok(answer);
         }
         let plan = out.plan.clone();
-        let rule = plan.as_ref().and_then(|plan| plan.rule());
+        let known_plan = plan.as_ref();
+        let rule = known_plan.and_then(|plan| plan.rule());
         let (mut report, of_rule) = self.classify(told, rule)?;
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
@@ -147,9 +148,7 @@ impl Coordinator {
         if report.bytes > 0 || !report.used.is_empty() {
             aftermath.settled.extend(out.keys());
         }
-        let scope = plan
-            .as_ref()
-            .and_then(|plan| self.0.limiter.hear_scope(plan, &mut report));
+        let scope = known_plan.and_then(|plan| self.0.limiter.hear_scope(plan, &mut report));
         aftermath.held.extend(scope);
         let (directions, body) = if told.body_coming && !out.expired {
             let (directions, body) = permit.report_head(&report);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// The header of a journal. One byte is the format, which is raised when the meaning of a record
 /// changes.
-pub(crate) const HEADER: &[u8; 19] = b"politely permits 3\n";
+pub(crate) const HEADER: &[u8; 19] = b"politely permits 4\n";
 const FORMAT_AT: usize = HEADER.len() - 2;
 const HEAD: usize = 6;
 

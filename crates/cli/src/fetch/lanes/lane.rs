@@ -50,8 +50,6 @@ pub(crate) struct Lane {
     pub(in crate::fetch) by_page: bool,
     /// What a worker is getting for the lane.
     pub(super) awaits: Option<Awaited>,
-    /// Whether the lane counts as a host under way; always `false` if their number has no bound.
-    pub(super) is_under_way: bool,
     /// Whether the lane stands in a gate's queue.
     pub(super) in_line: bool,
     /// The number of pages that wait in the crawl.
@@ -154,7 +152,6 @@ impl Lane {
             keys,
             by_page,
             awaits: None,
-            is_under_way: false,
             in_line: false,
             backlog: 0,
             fresh: VecDeque::new(),

@@ -1,5 +1,6 @@
 //! The bound on hosts under way: further hosts stand in line until one of these is done or rests.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use politely::core::Timestamp;
@@ -18,7 +19,7 @@ const GATE: u32 = 0;
 #[derive(Default)]
 pub(super) struct UnderWay {
     most: Option<u32>,
-    count: u32,
+    lanes: HashSet<LaneId>,
 }
 
 impl Lanes {
@@ -40,16 +41,13 @@ impl Lanes {
             next,
             Next::Resolve | Next::AskRobots | Next::Fill | Next::Page
         );
-        let lane = &mut self.all[id as usize];
-        if !begins || lane.is_under_way {
+        if !begins || self.under_way.lanes.contains(&id) {
             return true;
         }
-        if self.under_way.count < most {
-            self.under_way.count += 1;
-            lane.is_under_way = true;
-            return true;
+        if self.under_way.lanes.len() < most as usize {
+            return self.under_way.lanes.insert(id);
         }
-        if !std::mem::replace(&mut lane.in_line, true) {
+        if !std::mem::replace(&mut self.all[id as usize].in_line, true) {
             self.gates[GATE as usize].line.push_back(id);
         }
         false
@@ -57,10 +55,8 @@ impl Lanes {
 
     /// Lets a further host begin if lane `id` has nothing to send before `at`.
     pub(super) fn rests(&mut self, id: LaneId, at: Timestamp, now: Timestamp) {
-        let lane = &mut self.all[id as usize];
-        if lane.is_under_way && lane.in_flight == 0 && at > now + REST {
-            lane.is_under_way = false;
-            self.under_way.count -= 1;
+        let is_idle = self.all[id as usize].in_flight == 0;
+        if is_idle && at > now + REST && self.under_way.lanes.remove(&id) {
             self.schedule_gate(GATE, now);
         }
     }
@@ -108,7 +104,7 @@ mod tests {
     fn a_host_that_rests_lets_another_begin() {
         let mut lanes = three_hosts(1);
         let rests = |lane: &Lane| match lane.name() {
-            "http://a.example" => Err(Refused::At(at(60.0))),
+            "a.example" => Err(Refused::At(at(60.0))),
             _ => Ok(()),
         };
         let mut order = Vec::new();

@@ -23,8 +23,8 @@ const QUANTILE: f32 = 0.3;
 const LOOK: u16 = 40;
 /// Step of the quantile tracker, in octaves (factors of two).
 const STEP: f32 = 0.03;
-/// Number of consecutive latencies above the quantile from which on its steps grow. One of a hundred
-/// runs is as long by chance. Steps downwards are larger, and do not grow.
+/// Number of consecutive latencies above the quantile from which on its steps grow. One of a
+/// hundred runs is as long by chance. Steps downwards are larger, and do not grow.
 const RUN: u8 = 12;
 
 /// Share of a difference by which the unloaded latency follows at each evaluation. It follows
@@ -73,10 +73,8 @@ pub(super) struct Queue {
     /// Whether a request was sent at the cap since the last evaluation.
     held_back: bool,
     /// Consecutive latencies above the quantile.
-    #[serde(skip)]
     run: u8,
     /// Evaluations without a queue and without growth.
-    #[serde(skip)]
     stalled: u8,
 }
 

@@ -78,7 +78,9 @@ use politely_core::gate::HoldReason;
 use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
 use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
-use politely_core::signal::{Classifier, Outcome, Report, Resource, Signal, is_error_page};
+use politely_core::signal::{
+    Classifier, Failure, Outcome, Report, Resource, Signal, is_error_page,
+};
 use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
@@ -224,14 +226,7 @@ impl Attempts {
             let mut permit = permit.map_err(NotSent::from)?;
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
-            let span = tracing::debug_span!(
-                "politely.request",
-                key = %key,
-                attempt = attempt.number,
-                waited_ms = sent.since(asked).as_millis() as u64,
-                status = Empty,
-                signal = Empty,
-            );
+            let span = request_span(key, &attempt, sent.since(asked));
             permit.sent();
             let mut judge = permit.judge(&attempt, copy.is_some());
             // A connection that closed may have delivered the request.
@@ -260,9 +255,7 @@ impl Attempts {
                     let Some(failure) = X::failure(&error) else {
                         return Err(Ended::Failed(error));
                     };
-                    let outcome = Outcome::Failed(failure);
-                    let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
-                    let report = Report { resource, ..report };
+                    let report = self.report_of(failure, latency, resource);
                     let directions = span.in_scope(|| permit.report(&report));
                     (report, directions, Err(Ended::Failed(error)))
                 }
@@ -306,6 +299,13 @@ impl Attempts {
             // A part of the host may be held since then.
             plan = self.plan_of(&keys, &url, X::method(&request), labels)?;
         }
+    }
+
+    /// Returns the report of a request without a response.
+    fn report_of(&self, failure: Failure, latency: Duration, resource: Option<Resource>) -> Report {
+        let outcome = Outcome::Failed(failure);
+        let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+        Report { resource, ..report }
     }
 
     /// Returns what the policy and known parts of the host say about a request for `keys`.
@@ -503,4 +503,16 @@ impl fmt::Debug for Attempts {
             .field("and_keys", &self.and_keys)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the span of a request that waited for its permit.
+fn request_span(key: &Key, attempt: &Attempt, waited: Duration) -> tracing::Span {
+    tracing::debug_span!(
+        "politely.request",
+        key = %key,
+        attempt = attempt.number,
+        waited_ms = waited.as_millis() as u64,
+        status = Empty,
+        signal = Empty,
+    )
 }

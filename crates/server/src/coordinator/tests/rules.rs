@@ -57,7 +57,11 @@ async fn an_answer_means_what_its_rule_says() {
     let mut events = coordinator.watch().events().from_now();
     let asked = || of_url("https://a.example/x", "");
     let grant = coordinator.one(&worker, asked(), AT_ONCE).await.granted();
-    let answer = coordinator.tell(&worker, &told(&grant));
+    let good = Told {
+        body_start: Some("A page".to_owned()),
+        ..told(&grant)
+    };
+    let answer = coordinator.tell(&worker, &good);
     assert_eq!((answer.next, answer.hold_ms), (Next::Done, 0));
     let grant = coordinator.one(&worker, asked(), AT_ONCE).await.granted();
     let soft = Told {
