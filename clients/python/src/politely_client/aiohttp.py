@@ -139,7 +139,7 @@ class _Heard:
         targets: Targets,
         asked: SendBodies,
     ) -> None:
-        self.asked = asked
+        self.asked: SendBodies = asked
         self.url = str(request.url)
         self.status = response.status
         self.headers = response.headers

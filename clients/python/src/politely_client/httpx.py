@@ -35,7 +35,7 @@ import httpx
 
 from politely_client.aio import AsyncClient, AsyncPermit
 from politely_client.attempts import Attempts
-from politely_client.bodies import Next, Outcome
+from politely_client.bodies import Next, Outcome, SendBodies
 from politely_client.coordinator import Client, Permit
 from politely_client.errors import LeaseLost, PolitelyError
 from politely_client.outcome import error_kind, evidence, is_read_whole
@@ -240,7 +240,7 @@ class _Heard:
         permit: PermitState,
     ) -> None:
         self.used = used
-        self.asked = permit.grant.send_bodies
+        self.asked: SendBodies = permit.grant.send_bodies
         self.is_whole = is_read_whole(response.status_code, self.asked)
         self.kept: list[bytes] = []
         """The body as it came, for `used`."""

@@ -234,6 +234,45 @@ mod tests {
         assert!(queue.cap() <= 8, "{queue:?}");
     }
 
+    /// Feeds an hour of a host that serves any number at once, `latency_s` each. The demand is
+    /// 30/s. Returns the rate of the second half, in requests per second.
+    fn hour(queue: &mut Queue, latency_s: f64, noise: f64) -> f64 {
+        const DEMAND: f64 = 30.0;
+        let mut rng = Rng::new(7);
+        let (mut now_s, mut later) = (0.0, 0.0);
+        while now_s < 3_600.0 {
+            let in_flight = f64::from(queue.cap()).min((DEMAND * latency_s).ceil());
+            let latency = latency_s * rng.between(1.0 / noise, noise);
+            queue.served(
+                Duration::from_secs_f64(latency),
+                in_flight as u16 - 1,
+                false,
+            );
+            now_s += (latency_s / in_flight).max(1.0 / DEMAND);
+            later += f64::from(u8::from(now_s > 1_800.0));
+        }
+        later / 1_800.0
+    }
+
+    /// Regression: eight times the latency for good left one request in flight for as long as it
+    /// was watched.
+    #[test]
+    fn a_host_that_becomes_slower_for_good_gets_as_many_requests_as_before() {
+        for (factor, noise) in [2.0, 3.0, 8.0, 16.0]
+            .into_iter()
+            .flat_map(|x| [(x, 1.0), (x, 1.3)])
+        {
+            let mut queue = Queue::default();
+            for latency_s in [0.06, 0.06 * factor, 0.06] {
+                let rate = hour(&mut queue, latency_s, noise);
+                assert!(
+                    rate >= 27.0,
+                    "x{factor}, noise {noise}: {rate}/s at {latency_s} s"
+                );
+            }
+        }
+    }
+
     #[test]
     fn noise_in_latency_does_not_stop_the_growth() {
         let mut queue = Queue::default();
