@@ -134,7 +134,7 @@ impl Queue {
         }
         let drift = self.low - self.unloaded;
         let under_way = f32::from(self.most);
-        let has_not_drained = self.before - self.low < DRAINS;
+        let has_not_drained = libm::fabsf(self.before - self.low) < DRAINS;
         // The unloaded latency shows only while very few requests are in flight.
         if self.most <= 3 && f32::from(self.total) < 2.0 * SETTLING {
             self.unloaded = self.low;
@@ -144,7 +144,7 @@ impl Queue {
         } else if drift < 0.0 || self.most <= 2 {
             self.unloaded += drift * UNLOADED;
         }
-        if self.eased == Eased::Trial {
+        if self.eased == Eased::Trial && has_not_drained {
             self.cap = (self.cap / EASED).min(CAP_MAX);
         }
         let queued = under_way * (1.0 - libm::exp2f(self.unloaded - self.low));
