@@ -154,10 +154,6 @@ pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
 
 /// A coordinator's word about a request that was reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "coordinator"),
-    expect(dead_code, reason = "a coordinator decides")
-)]
 pub(crate) struct Decision {
     /// The meaning that a rule of the coordinator gave to the answer.
     pub(crate) signal: Option<Signal>,
