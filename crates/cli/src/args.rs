@@ -12,7 +12,7 @@ use crate::config::Knobs;
 use crate::log::Form;
 use crate::otlp::OtlpArgs;
 pub(crate) use crate::worker_args::{
-    AuditArgs, AuditBy, BudgetsArgs, BudgetsCommand, KeysArgs, KeysCommand, LockArgs,
+    AuditArgs, AuditBy, BudgetsArgs, BudgetsCommand, Coordinators, KeysArgs, KeysCommand, LockArgs,
 };
 pub(crate) use serve::{ServeArgs, ServedKey};
 

@@ -6,21 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use politely_api::client::Client;
 use politely_api::wire::{UsageBy, UsagePage, UsageQuery};
-use tokio::runtime::Builder;
 
 use crate::args::{AuditArgs, AuditBy};
 use crate::exit::{Exit, Wrong, io_words};
-use crate::fault::{connect, failed};
+use crate::fault::{failed, reach};
 use crate::log::say;
-use crate::token;
 
 pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
-    let token = token::read(args.token_file.as_deref())?;
-    let client = connect(&args.coordinator, token.as_ref())?;
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let (client, runtime) = reach(&args.to)?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_s = since_1970.unwrap_or_default().as_secs();
     let query = UsageQuery {
@@ -36,7 +29,7 @@ pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
     };
     let call = |client: &Client| client.usage(&query);
     let page = runtime.block_on(client.at_each(call));
-    let wrong = |why| failed(&args.coordinator, why);
+    let wrong = |why| failed(&args.to.coordinator, why);
     let page = page.map_err(wrong)?;
     let text = if args.json {
         lines(&page)

@@ -2,9 +2,11 @@
 
 use http::StatusCode;
 use politely_api::client::{CallError, Client, ClientError};
+use tokio::runtime::{Builder, Runtime};
 
+use crate::args::Coordinators;
 use crate::exit::Wrong;
-use crate::token::Token;
+use crate::token::{self, Token};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +54,15 @@ pub(crate) fn failed(urls: &str, why: CallError) -> Wrong {
         _ => "",
     };
     Wrong(format!("{urls}: {fault}{hint}"))
+}
+
+/// Returns a client of the coordinators of a command, and the runtime of its calls.
+pub(crate) fn reach(to: &Coordinators) -> Result<(Client, Runtime), Wrong> {
+    let token = token::read(to.token_file.as_deref())?;
+    let client = connect(&to.coordinator, token.as_ref())?;
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    Ok((client, runtime))
 }
 
 /// Returns a client of the coordinators at `urls`, separated by commas.

@@ -6,13 +6,11 @@ use std::path::Path;
 
 use politely_api::client::{CallError, Client};
 use politely_api::wire::{ImportKeys, ImportedKey, KeysQuery, SortBy};
-use tokio::runtime::Builder;
 
 use crate::args::{KeysArgs, KeysCommand};
 use crate::exit::{Exit, Wrong, io_words};
-use crate::fault::{connect, failed};
+use crate::fault::{failed, reach};
 use crate::log::say;
-use crate::token;
 
 /// The number of keys in one call.
 const KEYS_PER_CALL: usize = 1_000;
@@ -20,13 +18,8 @@ const KEYS_PER_CALL: usize = 1_000;
 const LINE_MAX: usize = 64 << 10;
 
 pub(crate) fn run(args: &KeysArgs) -> Result<Exit, Wrong> {
-    let token = token::read(args.token_file.as_deref())?;
-    let client = connect(&args.coordinator, token.as_ref())?;
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    let wrong = |why| failed(&args.coordinator, why);
+    let (client, runtime) = reach(&args.to)?;
+    let wrong = |why| failed(&args.to.coordinator, why);
     match &args.command {
         KeysCommand::Export { prefix } => {
             runtime.block_on(export(&client, prefix.as_deref(), wrong))

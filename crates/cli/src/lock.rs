@@ -14,9 +14,8 @@ use tokio::sync::mpsc;
 
 use crate::args::LockArgs;
 use crate::exit::{Wrong, io_words};
-use crate::fault::{Fault, connect, failed};
+use crate::fault::{Fault, failed, reach};
 use crate::log::say;
-use crate::token;
 
 /// The exit code if the lock was lost while the command ran.
 const LOST: u8 = 121;
@@ -35,12 +34,7 @@ pub(crate) fn run(args: &LockArgs) -> Result<ExitCode, Wrong> {
     if !(u128::from(SESSION_TTL_MIN_MS)..=u128::from(SESSION_TTL_MAX_MS)).contains(&ttl_ms) {
         return Err(Wrong("--ttl: must be from 1s to 1h".to_owned()));
     }
-    let token = token::read(args.token_file.as_deref())?;
-    let client = connect(&args.coordinator, token.as_ref())?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let (client, runtime) = reach(&args.to)?;
     runtime.block_on(locked(args, &client))
 }
 
@@ -65,7 +59,7 @@ async fn locked(args: &LockArgs, client: &Client) -> Result<ExitCode, Wrong> {
             return Ok(ExitCode::from(NOT_FREE));
         }
         Err(LockFailure::Call(why)) => {
-            return Err(failed(&args.coordinator, why));
+            return Err(failed(&args.to.coordinator, why));
         }
     };
     let [program, arguments @ ..] = &args.command[..] else {

@@ -7,6 +7,22 @@ use politely_api::wire::UsageStep;
 
 use crate::units::Span;
 
+/// The coordinators of a command.
+#[derive(Args, Debug)]
+pub(crate) struct Coordinators {
+    /// URL of the coordinator (politely serve), or of several with the same keys
+    #[arg(
+        long,
+        value_name = "URL,…",
+        default_value = "http://127.0.0.1:7077",
+        global = true
+    )]
+    pub(crate) coordinator: String,
+    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
 /// Show what workers did: permits, outcomes, refusals by limits, blocks, waits, bytes, expired
 /// leases, and the answers by status.
 #[derive(Args, Debug)]
@@ -30,12 +46,8 @@ pub(crate) struct AuditArgs {
     /// Print one JSON line per row
     #[arg(long)]
     pub(crate) json: bool,
-    /// URL of the coordinator (politely serve); of several, the first that answers
-    #[arg(long, value_name = "URL,…", default_value = "http://127.0.0.1:7077")]
-    pub(crate) coordinator: String,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) to: Coordinators,
 }
 
 /// What a row of the audit is about.
@@ -63,17 +75,8 @@ Exit codes:
 pub(crate) struct KeysArgs {
     #[command(subcommand)]
     pub(crate) command: KeysCommand,
-    /// URL of the coordinator (politely serve), or of several with the same keys
-    #[arg(
-        long,
-        value_name = "URL,…",
-        default_value = "http://127.0.0.1:7077",
-        global = true
-    )]
-    pub(crate) coordinator: String,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(long, value_name = "FILE", global = true)]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) to: Coordinators,
 }
 
 #[derive(Debug, Subcommand)]
@@ -106,17 +109,8 @@ Exit codes:
 pub(crate) struct BudgetsArgs {
     #[command(subcommand)]
     pub(crate) command: BudgetsCommand,
-    /// URL of the coordinator (politely serve), or of several with the same keys
-    #[arg(
-        long,
-        value_name = "URL,…",
-        default_value = "http://127.0.0.1:7077",
-        global = true
-    )]
-    pub(crate) coordinator: String,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(long, value_name = "FILE", global = true)]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) to: Coordinators,
 }
 
 #[derive(Debug, Subcommand)]
@@ -150,12 +144,8 @@ pub(crate) struct LockArgs {
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,
-    /// URL of the coordinator (politely serve), or of several with the same keys
-    #[arg(long, value_name = "URL,…", default_value = "http://127.0.0.1:7077")]
-    pub(crate) coordinator: String,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) to: Coordinators,
     /// The most holders of the key at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) max: u16,

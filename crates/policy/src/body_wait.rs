@@ -2,7 +2,8 @@
 //!
 //! | text | the wait |
 //! | --- | --- |
-//! | `body:/parameters/retry_after` | the value at a JSON pointer (RFC 6901). In an array, `*` is the first element in which the rest is found |
+//! | `body:/parameters/retry_after` | the value at a JSON pointer (RFC 6901) |
+//! | `body:/error/details/*/retryDelay` | `*`: the first element in which the rest is found |
 //! | `body:try again in ([0-9.]+m?s)` | the group of a pattern, or all of it without a group |
 //! | `body:"retry_ms":(?<ms>[0-9]+)` | the same in the unit that names the group |
 //!

@@ -222,6 +222,23 @@ impl Usage {
 
     /// Returns the rows that match `query`. Blocks.
     pub(crate) fn page(&self, query: &UsageQuery, now: Timestamp) -> UsagePage {
+        let sums = self.sums(query, now);
+        let is_cut = sums.len() > PAGE_MAX;
+        let rows = sums.into_iter().take(PAGE_MAX);
+        UsagePage {
+            rows: rows
+                .map(|((at, name), counts)| UsageRow {
+                    at_s: at * 3_600,
+                    name,
+                    counts,
+                })
+                .collect(),
+            cut: is_cut,
+        }
+    }
+
+    /// Returns the counts that match `query`, by the first hour of their step and by name.
+    fn sums(&self, query: &UsageQuery, now: Timestamp) -> BTreeMap<(u64, String), UsageCounts> {
         let hour = hour_of(now);
         self.all.roll(hour);
         let step = u64::from(query.step.hours());
@@ -275,18 +292,7 @@ impl Usage {
                 });
             }
         }
-        let is_cut = sums.len() > PAGE_MAX;
-        let rows = sums.into_iter().take(PAGE_MAX);
-        UsagePage {
-            rows: rows
-                .map(|((at, name), counts)| UsageRow {
-                    at_s: at * 3_600,
-                    name,
-                    counts,
-                })
-                .collect(),
-            cut: is_cut,
-        }
+        sums
     }
 
     /// Returns how many answers came in the last `hours`, of `key` or of all keys. Blocks.
@@ -300,8 +306,8 @@ impl Usage {
             ..UsageQuery::default()
         };
         let mut sum = UsageCounts::default();
-        for row in self.page(&query, now).rows {
-            sum.add(&row.counts);
+        for counts in self.sums(&query, now).values() {
+            sum.add(counts);
         }
         let signals: BTreeMap<_, _> = [
             (Signal::Ok, sum.ok),

@@ -75,6 +75,17 @@ fn the_mix_of_answers_outlives_restarts_and_a_block_is_no_limit() {
 }
 
 #[test]
+fn the_mix_of_all_answers_is_whole_however_many_accounts_there_are() {
+    let usage = Usage::open(None, at(0));
+    let accounts = PAGE_MAX as u64 + 1;
+    for account in 0..accounts {
+        let worker = format!("{account}\u{1f}w");
+        answered(&usage, 0, &worker, Some(200), Signal::Ok);
+    }
+    assert_eq!(usage.answers(None, 1, at(0)).answers, accounts);
+}
+
+#[test]
 fn names_that_are_escaped_in_a_file_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let usage = Usage::open(Some(folder.path()), at(0));

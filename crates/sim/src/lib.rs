@@ -17,6 +17,7 @@
 //! | --- | --- |
 //! | `scenario.rs`, `suite.rs`, `generate.rs`, `field.rs` | scenarios: read, named, random |
 //! | `run.rs`, `client.rs`, `polite.rs` | the event loop, and the clients that it drives |
+//! | `trace.rs` | the requests of a run, and their fates |
 //! | `rivals/`, `backoff.rs` | other published laws (feature `rivals`) |
 //! | `optimum/`, `score.rs`, `summary.rs` | the exact optimum, and the result against it |
 //! | `plot/` | pictures of runs |
@@ -44,11 +45,13 @@ pub mod scenario;
 pub mod score;
 pub mod suite;
 pub mod summary;
+pub mod trace;
 
 pub use client::{Answer, Client, Reply};
 pub use generate::generate;
-pub use run::{Trace, run};
+pub use run::run;
 pub use scenario::{Demand, Scenario, ScenarioError};
 pub use score::{Score, score};
 pub use suite::suite;
 pub use summary::{FamilySummary, Summary, by_family, summarise};
+pub use trace::Trace;

@@ -5,8 +5,9 @@ use politely_target::model::LimitSpec;
 use serde::Serialize;
 
 use crate::optimum;
-use crate::run::{Fate, Trace, phase};
+use crate::run::phase;
 use crate::scenario::{Demand, Scenario};
+use crate::trace::{Fate, Trace};
 
 /// The span over which goodput is compared with the optimum's, for the time to 90 %.
 const T90_WINDOW_S: f64 = 10.0;

@@ -11,7 +11,8 @@ A request is sent again if the coordinator says so and its body can be repeated.
 last answer. Error answers are read whole before they are returned, because they decide what becomes
 of the request. So are all answers if a rule of the coordinator reads them. Other bodies stream, and
 the slot is taken until the body has come or is closed. The lease is renewed while the answer and
-its body come, however long that takes. A time-out of ``None`` is that of one lease. `AsyncPoliteTransport` aborts a request whose lease is lost.
+its body come, however long that takes. A time-out of ``None`` is that of one lease.
+`AsyncPoliteTransport` aborts a request whose lease is lost.
 
 A redirect's Retry-After delays the request for its target. A 206 that was not requested raises
 `httpx.RemoteProtocolError`.

@@ -8,7 +8,7 @@
 //! | challenge or block page (`block.rs`) | Blocked |
 //! | 1xx, 2xx, 3xx | the soft-block hook's answer, else Ok |
 //! | 404, 410 | the same: the host answered well, the page is gone |
-//! | any other 4xx or 5xx whose body states an account without credit (`limit_text.rs`) | `UrlError` |
+//! | any other 4xx or 5xx that states an account without credit (`limit_text.rs`) | `UrlError` |
 //! | 420, 429, 430, 508, 509, 999 | `RateLimited` |
 //! | any other 4xx or 5xx with a Retry-After that asks for a wait | `RateLimited` |
 //! | 403, 503 with a spent quota (GitHub) | `RateLimited` |

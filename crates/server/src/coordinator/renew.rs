@@ -131,7 +131,7 @@ impl Coordinator {
         Some((out.wish, !expired))
     }
 
-    /// Takes back permits whose answer the caller did not read. Their requests keep their places in
+    /// Takes back permits of a call that ended before its answer. Its requests keep their places in
     /// the queue.
     pub(crate) fn take_back(
         &self,

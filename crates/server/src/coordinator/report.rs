@@ -108,23 +108,17 @@ impl Coordinator {
         if !out.is_held_by(worker) {
             return Err(error("permit", "another client holds it"));
         }
-        if let Some(heard) = out.heard.take() {
+        if let Some(heard) = &mut out.heard {
+            let (body, answered) = &mut **heard;
             if told.body_coming {
-                let answer = heard.1.clone().answer(told, now, true);
-                out.heard = Some(heard);
-                return Ok(answer);
+                return Ok(answered.clone().answer(told, now, true));
             }
-            let used = match used(told) {
-                Ok(used) => used,
-                Err(wrong) => {
-                    out.heard = Some(heard);
-                    return Err(wrong);
-                }
-            };
-            let (mut body, answered) = *heard;
+            let used = used(told)?;
             body.received(told.bytes);
             body.settle(&used);
-            drop(body);
+            let answered = answered.clone();
+            // The body has come, so its slot is free.
+            out.heard = None;
             if told.bytes > 0 || !used.is_empty() {
                 aftermath.settled.extend(out.keys());
             }
@@ -134,8 +128,7 @@ impl Coordinator {
             return Ok(answer);
         }
         let plan = out.plan.clone();
-        let known_plan = plan.as_ref();
-        let rule = known_plan.and_then(|plan| plan.rule());
+        let rule = plan.as_ref().and_then(|plan| plan.rule());
         let (mut report, of_rule) = self.classify(told, rule)?;
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
@@ -148,7 +141,9 @@ impl Coordinator {
         if report.bytes > 0 || !report.used.is_empty() {
             aftermath.settled.extend(out.keys());
         }
-        let scope = known_plan.and_then(|plan| self.0.limiter.hear_scope(plan, &mut report));
+        let scope = plan
+            .as_ref()
+            .and_then(|plan| self.0.limiter.hear_scope(plan, &mut report));
         aftermath.held.extend(scope);
         let (directions, body) = if told.body_coming && !out.expired {
             let (directions, body) = permit.report_head(&report);

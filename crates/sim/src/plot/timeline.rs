@@ -6,9 +6,10 @@ use politely_target::model::{LimitSpec, Service};
 use super::axis::{Axis, short};
 use super::svg::{Anchor, Svg};
 use crate::optimum;
-use crate::run::{Fate, Trace, phase};
+use crate::run::phase;
 use crate::scenario::{Demand, Scenario};
 use crate::score::Score;
+use crate::trace::{Fate, Trace};
 
 const WIDTH: f64 = 980.0;
 const HEIGHT: f64 = 444.0;

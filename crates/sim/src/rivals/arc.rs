@@ -193,7 +193,7 @@ mod tests {
 
     use super::super::testing::{near, refused};
     use super::*;
-    use crate::run::Fate;
+    use crate::trace::Fate;
     use crate::{Scenario, run};
 
     #[test]

@@ -8,7 +8,8 @@ use politely_target::model::LimitSpec;
 
 use super::*;
 use crate::client::{Answer, Client, Reply};
-use crate::run::{Fate, Trace, phase};
+use crate::run::phase;
+use crate::trace::{Fate, Trace};
 use crate::{generate, optimum, run};
 
 /// Sends at a steady rate, whatever the answers are.

@@ -162,7 +162,7 @@ impl Queue {
             };
             self.cap = (self.cap + more).min(CAP_MAX);
         } else if self.held_back {
-            self.stalled += 1;
+            self.stalled = self.stalled.saturating_add(1);
             if self.stalled >= PATIENCE {
                 self.stalled = 0;
                 (self.eased, self.before) = (Eased::Trial, self.low);
