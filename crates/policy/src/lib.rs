@@ -35,7 +35,7 @@ use http::Method;
 use politely_core::budget::{DeclaredLimits, LimitUnit, UnitName};
 use politely_core::host::{KeyRule, Spacing};
 use politely_core::key::Key;
-use politely_core::signal::{Outcome, Report, ScopeName, Signal, WallClock};
+use politely_core::signal::{Alike, Outcome, Report, ScopeName, Signal, WallClock};
 use url::Url;
 
 pub use answer::AnswerRule;
@@ -160,6 +160,7 @@ impl Rule {
     ) -> Option<&AnswerRule> {
         let answer = self.answers.iter().find(|answer| answer.fits(outcome))?;
         answer.judge(outcome, clock, report);
+        report.alike = Alike::Nothing;
         Some(answer)
     }
 

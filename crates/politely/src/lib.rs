@@ -94,6 +94,7 @@ mod leases;
 mod limiter;
 mod lock_guard;
 mod locks;
+mod own_machine;
 mod permit;
 mod recorder;
 mod retries;
@@ -129,6 +130,7 @@ pub use limiter::{Builder, Limiter};
 pub use limiter::{Plan, RequestView, Share};
 pub use lock_guard::LockGuard;
 pub use locks::{Claimed, LockError, LockRequest, LockView};
+pub use own_machine::OwnMachine;
 pub use permit::Permit;
 pub use politely_core as core;
 pub use politely_core::budget::{

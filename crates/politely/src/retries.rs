@@ -82,12 +82,11 @@ impl Retries {
         let known = keys.get_mut(key);
         let is_new = known.is_none();
         let InTrouble { budget, outage } = known.unwrap_or(&mut new);
-        let verdict = if policy.is_served(report) {
+        let verdict = if policy.is_served(report) && !directions.doubts(report) {
             outage.served();
             Verdict::Host
         } else {
-            let url_fault = directions.url_fault;
-            policy.judge(outage, attempt, report, url_fault, Company::Unknown, now)
+            policy.judge(outage, attempt, report, directions, Company::Unknown, now)
         };
         let accounts = &mut [
             Account {

@@ -1,7 +1,7 @@
 //! Answers that may be refusals that nobody listed: which pages are kept, and what a user is told.
 
 use politely::core::host::{Directions, Doubt};
-use politely::core::signal::{Report, Signal};
+use politely::core::signal::{Alike, Report, Signal};
 use url::Url;
 
 use super::engine::Engine;
@@ -17,21 +17,21 @@ use super::transport::client::Came;
 /// The number of quarantines after which a host that shows block pages is blocked: two block pages
 /// came behind a hold.
 const QUARANTINES_BLOCKED: u8 = 3;
-/// The same for a host that refuses everything in other ways, which may be a limit of minutes: it
-/// refused a page that it had served five times, over 155 s and more.
-const QUARANTINES_REFUSED: u8 = 6;
 
-/// Returns what the answer to a request looks like beside others of its host.
+/// Returns what the answer to a request looks like beside others of its host, and what it shares
+/// with them.
 pub(super) fn look(
     engine: &Engine,
     lane: LaneId,
     purpose: Purpose,
     came: &Came,
     report: &Report,
-) -> Look {
+) -> (Look, Alike) {
+    // The processes of a fleet have different pages, and could not agree on a proof.
+    if engine.limits.is_fleet() {
+        return (Look::default(), Alike::Status);
+    }
     let sample = match (came, purpose) {
-        // The processes of a fleet have different pages, and could not agree on a proof.
-        _ if engine.limits.is_fleet() => None,
         (Came::Answer(answer), Purpose::Page | Purpose::Proof)
             if is_served(&engine.policy, report, Purpose::Page) =>
         {
@@ -40,9 +40,10 @@ pub(super) fn look(
         _ => None,
     };
     let is_proof = purpose == Purpose::Proof;
-    sample.map_or_else(Look::default, |sample| {
+    let look = sample.map_or_else(Look::default, |sample| {
         engine.lock().lanes.look(lane, sample, is_proof)
-    })
+    });
+    (look, look.alike())
 }
 
 /// Returns why the host is given up, if it refused for so long.
@@ -52,7 +53,7 @@ pub(super) fn blocked(report: &Report, directions: &Directions) -> Option<String
         (Signal::Blocked, QUARANTINES_BLOCKED..) => {
             Some(format!("blocked by the host: {status} with a block page"))
         }
-        (_, QUARANTINES_REFUSED..) if directions.doubt == Doubt::Suspected => Some(format!(
+        _ if directions.refuses_all() => Some(format!(
             "blocked by the host: {status} for every page, also for one that it served before"
         )),
         _ => None,
@@ -65,7 +66,7 @@ pub(super) fn say_doubt(engine: &Engine, url: &Url, report: &Report, directions:
     let status = report.status.unwrap_or_default();
     let words = match directions.doubt {
         Doubt::Suspected
-            if report.alike.is_some() && directions.quarantines == 1 && !report.was_served =>
+            if report.odd().is_some() && directions.quarantines == 1 && !report.was_served =>
         {
             format!(
                 "{host} answers {status} to several pages in a row: a page that it served before will tell whether it refuses everything"

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use politely::core::host::Directions;
 use politely::core::retry::{GiveUpReason, Next, Policy, Refusals};
 use politely::core::signal::{Failure, Report, Signal};
 
@@ -44,15 +45,14 @@ fn no_rules(status: u16) -> bool {
     (400..500).contains(&status) && status != 429
 }
 
-/// Decides what follows for `pending`, whose request ended in `report`. `url_fault` means that the
-/// failure is the URL's.
+/// Decides what follows for `pending`, whose request ended in `report`.
 pub(super) fn after_failure(
     engine: &Engine,
     lane: LaneId,
     pending: &mut Pending,
     came: &Came,
     report: &Report,
-    url_fault: bool,
+    directions: &Directions,
 ) -> After {
     let answered = matches!(came, Came::Answer(_));
     let is_page = pending.purpose == Purpose::Page;
@@ -64,7 +64,7 @@ pub(super) fn after_failure(
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();
-    let verdict = lanes.failed(lane, pending, report, url_fault, &words, now);
+    let verdict = lanes.failed(lane, pending, report, directions, &words, now);
     // An error answer to a robots.txt that is no refusal has its own schedule (see `robots`).
     if !is_page && report.signal != Signal::RateLimited && answered {
         return After::Over(Some(words));
@@ -87,7 +87,7 @@ pub(super) fn after_failure(
         Next::GiveUp(GiveUpReason::Host(why)) => {
             After::Over(Some(lanes.lane(lane).why_given_up(why)))
         }
-        other => decided(other, &words, url_fault),
+        other => decided(other, &words, directions.url_fault),
     };
     pending.trouble = Some(words.into());
     after

@@ -78,9 +78,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
-    let look = look(engine, lane, pending.purpose, &came, &report);
+    let (look, alike) = look(engine, lane, pending.purpose, &came, &report);
     let mut report = Report {
-        alike: look.alike(),
+        alike,
         was_served: pending.purpose == Purpose::Proof,
         failed_before: pending.attempt.failures.own > 0,
         ..report
@@ -122,7 +122,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         let now = engine.limits.now();
         return came_back(&mut shared.lanes, lane, now, Some(&last), None);
     }
-    let next = next_step(engine, lane, &mut pending, &last, directions.url_fault);
+    let next = next_step(engine, lane, &mut pending, &last, &directions);
     match (next, pending.purpose) {
         (After::Over(error), Purpose::Page | Purpose::Proof) => match last.in_doubt() {
             Some(alike) => keep(engine, lane, pending, &last, alike, error),
@@ -139,19 +139,19 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
 }
 
-/// Returns the next step for `pending`. `own` means that a failure is the URL's.
+/// Returns the next step for `pending`.
 fn next_step(
     engine: &Engine,
     lane: LaneId,
     pending: &mut Pending,
     last: &Last<'_>,
-    own: bool,
+    directions: &Directions,
 ) -> After {
     if last.report.signal == Signal::Ok {
         let wait_max = engine.policy.retry_after_max;
         after(pending, last.came, last.report, last.url, wait_max)
     } else {
-        after_failure(engine, lane, pending, last.came, last.report, own)
+        after_failure(engine, lane, pending, last.came, last.report, directions)
     }
 }
 

@@ -153,6 +153,11 @@ pub enum Verdict {
     },
     /// The host may be at fault, and the failure does not count.
     Host,
+    /// The host is suspected of refusing everything, and the failure does not count.
+    Doubted {
+        /// Whether it refused for so long that it counts as one that blocks.
+        is_over: bool,
+    },
     /// The host is given up, with all of its pages.
     GivenUp(GivenUp),
 }

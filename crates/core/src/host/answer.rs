@@ -9,6 +9,7 @@ use super::crawl_delay::CrawlDelay;
 use crate::Timestamp;
 use crate::budget::UnitCosts;
 use crate::gate::{HoldReason, LeaseId, Rate};
+use crate::signal::{Alike, Report};
 
 /// The furthest that a departure of a shared key is granted ahead, and the longest run. The process
 /// that keeps the state may lose its last grants (P7 in ARCHITECTURE.md), so this bounds how many
@@ -234,7 +235,24 @@ pub struct Directions {
     pub quarantines: u8,
 }
 
+/// The number of quarantines from which on a suspected host counts as one that blocks. It may be a
+/// limit of minutes: it refused six proofs, over 126 s and more.
+const QUARANTINES_REFUSED: u8 = 7;
+
 impl Directions {
+    /// Returns whether the answer of `report` may be a refusal of a suspected host, and the page
+    /// should be requested again. Callers that compare answers by [`Alike::Of`] keep the page
+    /// themselves.
+    pub fn doubts(&self, report: &Report) -> bool {
+        let is_suspected = matches!(self.doubt, Doubt::Suspected | Doubt::Checking);
+        is_suspected && report.alike == Alike::Status && report.odd().is_some()
+    }
+
+    /// Returns whether a suspected host refused for so long that it counts as one that blocks.
+    pub fn refuses_all(&self) -> bool {
+        self.doubt == Doubt::Suspected && self.quarantines >= QUARANTINES_REFUSED
+    }
+
     /// Returns the directions of a key whose state is not at hand: nothing leaves before
     /// `hold_until`, and nothing else is known.
     pub const fn unknown(hold_until: Timestamp) -> Self {

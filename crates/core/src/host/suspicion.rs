@@ -17,10 +17,11 @@
 //! ```
 //!
 //! Workers that cannot ask for a page again send their next page after the rest. If it is served,
-//! the suspicion ends.
+//! the suspicion ends. They are told to ask for the refused pages later, and these then tell
+//! whether it was a limit or an ordinary answer.
 //!
-//! The caller says what an answer shares with others ([`Report::alike`]): its status, or a hash of
-//! its text.
+//! [`Report::odd`] says what an answer shares with others: its status, or a hash of its text that
+//! the caller made.
 
 use std::time::Duration;
 
@@ -40,13 +41,15 @@ const RUN_MIN: usize = 3;
 const RUN_MAX: usize = 16;
 /// The probability below which a run is no chance, if pages fail at this host's usual share.
 const RARE_RUN: f64 = 1e-3;
+/// By how much rarer a run must be after each suspicion that another page ended.
+const RARER: f64 = 0.01;
 /// The number of kinds of answers that are remembered as ordinary.
 const ORDINARY_MAX: usize = 8;
-/// The rests of a suspected host: 5 s, doubling to 10 min. That is eleven requests in the first
-/// hour of a ban, and a limit of some seconds costs one rest.
+/// The rests of a suspected host: 2 s, doubling to 10 min. That is thirteen requests in the first
+/// hour of a ban, and a limit of some seconds costs one or two rests.
 pub(super) const RESTS: BreakerConfig = BreakerConfig {
     trip_after: 1,
-    rest_min: Duration::from_secs(5),
+    rest_min: Duration::from_secs(2),
     rest_max: Duration::from_mins(10),
 };
 
@@ -58,6 +61,13 @@ pub(super) struct Suspicion {
     alike: u32,
     /// The URLs of the present run.
     run: SmallVec<[u32; 4]>,
+    /// The URLs of the run that led to the last suspicion, if another page ended it. None of them
+    /// was requested again yet.
+    refused: SmallVec<[u32; 4]>,
+    /// Suspicions that another page ended, since the last limit.
+    false_alarms: u8,
+    /// The answer that proved to be a limit.
+    limit: Option<u32>,
     /// Answers that proved to be ordinary at this host.
     ordinary: SmallVec<[u32; 2]>,
     /// The answers before the present run, and how many of them were odd.
@@ -98,9 +108,9 @@ enum Effect {
 }
 
 impl Sight {
-    const fn of(report: &Report) -> Self {
-        match (report.alike, report.signal) {
-            (Some(alike), Signal::Ok | Signal::UrlError) => Self::Odd(alike),
+    fn of(report: &Report) -> Self {
+        match (report.odd(), report.signal) {
+            (Some(alike), _) => Self::Odd(alike),
             (None, Signal::Ok) => Self::Page,
             _ => Self::Other,
         }
@@ -136,7 +146,18 @@ impl Suspicion {
     /// Handles an answer for `url`. `probe` means that the request was sent alone, to find out.
     fn see(&mut self, url: u32, sight: &Sight, probe: bool, was_served: bool) -> (Effect, Doubt) {
         match (self.stage, sight) {
+            // Others were served before it and in between, so it is no refusal.
+            (Stage::Clear, Sight::Odd(alike))
+                if *alike == self.alike && self.run.is_empty() && self.has_refused(url) =>
+            {
+                self.is_ordinary(*alike);
+                (Effect::Nothing, Doubt::None)
+            }
             (Stage::Clear, Sight::Odd(alike)) => self.odd(url, *alike),
+            (Stage::Clear, Sight::Page) if self.has_refused(url) => {
+                self.begin_anew();
+                (Effect::Nothing, Doubt::Limited)
+            }
             (Stage::Clear, Sight::Page) => {
                 self.end_run();
                 self.usual.count(1, 0);
@@ -153,10 +174,7 @@ impl Suspicion {
             }
             (Stage::Suspected | Stage::Checking, Sight::Page) if self.run.contains(&url) => {
                 // A page that had left before the suspicion proves as much.
-                *self = Self {
-                    ordinary: std::mem::take(&mut self.ordinary),
-                    ..Self::default()
-                };
+                self.begin_anew();
                 (Effect::Clear, Doubt::Limited)
             }
             (Stage::Suspected, Sight::Page) if probe && was_served => {
@@ -165,16 +183,14 @@ impl Suspicion {
             }
             (Stage::Suspected, Sight::Page) if probe => {
                 self.stage = Stage::Clear;
-                self.run.clear();
+                self.refused.clone_from(&self.run);
+                self.false_alarms = self.false_alarms.saturating_add(1);
+                self.end_run();
                 (Effect::Clear, Doubt::None)
             }
             (Stage::Checking, Sight::Odd(alike)) if probe && *alike == self.alike => {
-                if self.ordinary.len() == ORDINARY_MAX {
-                    self.ordinary.remove(0);
-                }
-                self.ordinary.push(*alike);
                 self.stage = Stage::Clear;
-                self.end_run();
+                self.is_ordinary(*alike);
                 (Effect::Clear, Doubt::None)
             }
             (Stage::Checking, Sight::Page | Sight::Odd(_)) if probe => {
@@ -195,10 +211,12 @@ impl Suspicion {
         }
         if alike != self.alike {
             self.end_run();
+            self.refused.clear();
         }
         self.remember(url, alike);
-        let is_rare = self.usual.of_run(self.run.len() as u8) < RARE_RUN;
-        if self.run.len() < RUN_MIN || !is_rare {
+        let rare = RARE_RUN * RARER.powi(self.false_alarms.into());
+        let is_rare = self.usual.of_run(self.run.len() as u8) < rare;
+        if self.limit != Some(alike) && (self.run.len() < RUN_MIN || !is_rare) {
             return (Effect::Nothing, Doubt::Unclear);
         }
         self.stage = Stage::Suspected;
@@ -212,6 +230,32 @@ impl Suspicion {
         }
     }
 
+    /// Returns whether `url` was refused in the run that led to the last suspicion.
+    fn has_refused(&self, url: u32) -> bool {
+        self.refused.contains(&url)
+    }
+
+    /// Notes that answers like this are the pages' own at this host.
+    fn is_ordinary(&mut self, alike: u32) {
+        if self.ordinary.len() == ORDINARY_MAX {
+            self.ordinary.remove(0);
+        }
+        self.ordinary.push(alike);
+        self.limit.take_if(|limit| *limit == alike);
+        self.refused.clear();
+        self.end_run();
+    }
+
+    /// Forgets all but what is ordinary, after a limit was found. From now on, one such answer
+    /// makes the host suspected.
+    fn begin_anew(&mut self) {
+        *self = Self {
+            limit: Some(self.alike),
+            ordinary: std::mem::take(&mut self.ordinary),
+            ..Self::default()
+        };
+    }
+
     /// Counts the run as odd answers of pages.
     fn end_run(&mut self) {
         let length = self.run.len() as u8;
@@ -222,6 +266,7 @@ impl Suspicion {
     /// Returns whether reports could have led to this state. Restored bytes may be anything.
     pub(super) fn is_plausible(&self) -> bool {
         self.run.len() <= RUN_MAX
+            && self.refused.len() <= RUN_MAX
             && self.ordinary.len() <= ORDINARY_MAX
             && self.usual.is_plausible()
     }
@@ -238,6 +283,9 @@ impl Suspicion {
             stage,
             alike,
             run,
+            refused,
+            false_alarms,
+            limit,
             ordinary,
             usual,
         } = self;
@@ -247,6 +295,9 @@ impl Suspicion {
             *usual,
             *alike,
             run.clone(),
+            refused.clone(),
+            *false_alarms,
+            *limit,
             ordinary.clone(),
         )
     }
@@ -267,7 +318,7 @@ impl Host {
         report: &Report,
         rng: &mut Rng,
     ) -> Doubt {
-        if report.alike.is_none() && self.suspicion().is_none() {
+        if self.suspicion().is_none() && report.odd().is_none() {
             return Doubt::None;
         }
         self.see(now, lease, report, rng)
@@ -281,9 +332,11 @@ impl Host {
         report: &Report,
         rng: &mut Rng,
     ) -> Doubt {
-        let (Some(url), Some(lease)) = (report.resource.map(Resource::short), lease) else {
+        let Some(lease) = lease else {
             return self.suspicion().map_or(Doubt::None, Suspicion::doubt);
         };
+        // Reports without a URL count as reports about different ones.
+        let url = report.resource.map_or(lease.id.0 as u32, Resource::short);
         let has_served = self.latency.p50().is_some();
         let sight = Sight::of(report);
         if !has_served && matches!(sight, Sight::Odd(_)) {

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -7,6 +8,7 @@ use crate::Rng;
 use crate::config::Config;
 use crate::control::LawConfig;
 use crate::host::{AcquireRequest, Decision, Directions};
+use crate::signal::Alike;
 
 /// A host whose server refuses by `refuses`, and a caller that keeps refused pages.
 struct Site {
@@ -38,7 +40,7 @@ impl Site {
         };
         let report = Report {
             status: Some(status),
-            alike,
+            alike: alike.map_or(Alike::Nothing, Alike::Of),
             was_served,
             ..Report::of(signal)
         };
@@ -46,7 +48,7 @@ impl Site {
     }
 
     /// Sends the request for `url` as soon as it may leave, and reports `report`.
-    fn report(&mut self, url: &str, report: Report) -> Directions {
+    fn report<'a>(&mut self, url: impl Into<Option<&'a str>>, report: Report) -> Directions {
         let grant = loop {
             let asked = self
                 .host
@@ -59,7 +61,7 @@ impl Site {
         };
         self.sent.push(self.now);
         let report = Report {
-            resource: Some(Resource::of(url)),
+            resource: url.into().map(Resource::of),
             latency: Duration::from_millis(20),
             ..report
         };
@@ -202,7 +204,150 @@ fn one_page_that_is_refused_again_and_again_makes_no_host_suspected() {
     }
 }
 
+/// An answer with `status` to a worker that keeps no pages, and cannot ask for one again.
+fn plain(status: u16) -> Report {
+    Report {
+        status: Some(status),
+        ..Report::of(if status == 200 {
+            Signal::Ok
+        } else {
+            Signal::UrlError
+        })
+    }
+}
+
+#[test]
+fn a_worker_without_proofs_is_told_to_ask_again_for_pages_that_a_suspected_host_refused() {
+    let mut site = Site::new();
+    site.served(8);
+    let mut refused = 0;
+    while !site
+        .report(&*format!("bad/{refused}"), plain(403))
+        .doubts(&plain(403))
+    {
+        refused += 1;
+    }
+    assert!((2..=3).contains(&refused), "{refused}");
+    let began = site.now;
+    let directions = site.report("bad/9", plain(200));
+    assert_eq!((directions.doubt, directions.quarantines), (Doubt::None, 0));
+    assert!(site.now.since(began) >= RESTS.rest_min);
+}
+
+#[test]
+fn a_ban_of_a_worker_without_proofs_gets_few_requests_in_an_hour() {
+    let mut site = Site::new();
+    site.served(8);
+    let banned_at = site.now;
+    let mut directions = Directions::unknown(site.now);
+    for page in 0..30 {
+        directions = site.report(&*format!("page/{page}"), plain(403));
+    }
+    assert!(directions.refuses_all());
+    let within =
+        |sent: &&Timestamp| **sent > banned_at && **sent < banned_at + Duration::from_hours(1);
+    let asked = site.sent.iter().filter(within).count();
+    assert!(asked <= 16, "{asked}");
+}
+
+/// Requests 400 pages of a host that answers 403 above 30 requests in 10 s. Returns the pages that
+/// the worker takes for forbidden, and the refusals.
+fn crawl_of_a_limit(alike: Alike) -> (usize, usize) {
+    let mut site = Site::new();
+    let mut pages: VecDeque<u32> = (0..400).collect();
+    let (mut lost, mut refused, mut served) = (0, 0, Vec::<Timestamp>::new());
+    while let Some(page) = pages.pop_front() {
+        let may_serve = {
+            let began = site.now - Duration::from_secs(10);
+            served.iter().filter(|at| **at > began).count() < 30
+        };
+        let answer = Report {
+            alike,
+            ..plain(if may_serve { 200 } else { 403 })
+        };
+        let directions = site.report(&*page.to_string(), answer.clone());
+        if may_serve {
+            served.push(site.now);
+        } else {
+            refused += 1;
+            if directions.doubts(&answer) {
+                pages.push_front(page);
+            } else {
+                lost += 1;
+            }
+        }
+    }
+    (lost, refused)
+}
+
+#[test]
+fn a_limit_that_answers_403_is_learned_by_workers_without_proofs() {
+    let (lost, refused) = crawl_of_a_limit(Alike::Status);
+    let (all_lost, _) = crawl_of_a_limit(Alike::Nothing);
+    assert!(
+        lost <= 3 && refused < 60 && all_lost > 100,
+        "{lost} {refused} {all_lost}"
+    );
+}
+
+#[test]
+fn missing_pages_and_wrong_requests_make_no_host_suspected() {
+    for status in [400, 404, 410, 422, 500] {
+        let mut site = Site::new();
+        site.served(8);
+        for page in 0..50 {
+            let directions = site.report(&*format!("bad/{page}"), plain(status));
+            assert_eq!(directions.doubt, Doubt::None, "{status}");
+        }
+    }
+}
+
+#[test]
+fn reports_without_a_url_count_as_reports_about_different_ones() {
+    let mut site = Site::new();
+    site.served(8);
+    let doubts = [(); 4].map(|()| site.report(None, plain(403)).doubt);
+    assert_eq!(doubts[3], Doubt::Suspected);
+}
+
 proptest! {
+    /// P11: lists with a share of forbidden pages cost workers without proofs some rests each, until
+    /// a page that is refused again makes the answer ordinary.
+    #[test]
+    fn a_share_of_forbidden_pages_costs_few_rests_without_proofs(
+        share in 0.05..0.4f64,
+        seed in any::<u64>(),
+    ) {
+        let mut rng = Rng::new(seed);
+        let mut rested = [0.0; 21];
+        for rested in &mut rested {
+            let mut site = Site::new();
+            site.served(8);
+            let began = site.now;
+            let mut again = VecDeque::new();
+            for page in 0..300 {
+                let mut ask = |page: u32, status: u16| {
+                    let directions = site.report(&*format!("page/{page}"), plain(status));
+                    (directions.doubt != Doubt::Limited, directions.doubts(&plain(status)))
+                };
+                let status = if rng.unit() < share { 403 } else { 200 };
+                let (is_right, is_kept) = ask(page, status);
+                prop_assert!(is_right);
+                if is_kept {
+                    again.push_back(page);
+                } else if let Some(page) = again.pop_front() {
+                    let (is_right, is_kept) = ask(page, 403);
+                    prop_assert!(is_right);
+                    again.extend(is_kept.then_some(page));
+                }
+            }
+            *rested = site.now.since(began).as_secs_f64() - 30.0;
+        }
+        // A run by chance may look like a ban for long, so the median counts.
+        rested.sort_by(f64::total_cmp);
+        prop_assert!(rested[10] < 40.0, "{rested:?}");
+    }
+
     /// P11: a list with a share of dead pages loses at most a few seconds.
     #[test]
     fn a_share_of_bad_pages_costs_few_rests(share in 0.05..0.6f64, seed in any::<u64>()) {

@@ -22,6 +22,7 @@ use super::attempt::Attempt;
 use super::backoff::Backoff;
 use super::budget::{Account, withdraw};
 use crate::fault::{Company, Failed, GivenUp, Outage, Verdict};
+use crate::host::Directions;
 use crate::signal::{Failure, Report, Resource, Signal};
 use crate::{Rng, Timestamp};
 
@@ -124,6 +125,8 @@ pub enum GiveUpReason {
     DoNotRetry,
     /// The host shows a challenge or block page. A further attempt would try to evade it.
     Blocked,
+    /// The host answers this status to every page, also after long rests.
+    RefusesAll(u16),
     /// The server's Retry-After is longer than [`Policy::retry_after_max`].
     Parked(Duration),
     /// The number of consecutive 429s reached its limit.
@@ -219,16 +222,22 @@ impl Policy {
     /// Says whose fault it is that `attempt` ended in `report`, and counts the failure.
     ///
     /// `outage` is the state of its host, which records a success itself ([`Outage::served`]).
-    /// `url_fault` is [`crate::host::Directions::url_fault`].
+    /// `directions` are the host's answer to `report`.
     pub fn judge(
         &self,
         outage: &mut Outage,
         attempt: &mut Attempt,
         report: &Report,
-        url_fault: bool,
+        directions: &Directions,
         company: Company,
         now: Timestamp,
     ) -> Verdict {
+        let url_fault = directions.url_fault;
+        if directions.doubts(report) {
+            return Verdict::Doubted {
+                is_over: directions.refuses_all(),
+            };
+        }
         if self.is_served(report) || report.signal == Signal::Blocked {
             return Verdict::Host;
         }
@@ -274,11 +283,23 @@ impl Policy {
         if let Verdict::GivenUp(why) = verdict {
             return Next::GiveUp(GiveUpReason::Host(why));
         }
-        if let Some(reason) = self.hopeless(attempt, report) {
+        if verdict == (Verdict::Doubted { is_over: true }) {
+            let status = report.status.unwrap_or_default();
+            return Next::GiveUp(GiveUpReason::RefusesAll(status));
+        }
+        let is_doubted = matches!(verdict, Verdict::Doubted { .. });
+        if let Some(reason) = self.hopeless(attempt, report, is_doubted) {
             return Next::GiveUp(reason);
         }
         let own = attempt.failures.own.max(1);
         let (counted, delays, not_before) = match (self.refusals, verdict) {
+            (Refusals::Requeue { .. }, Verdict::Doubted { .. }) => {
+                // The host's rests decide when the page is requested again.
+                return Next::Retry {
+                    after: Duration::ZERO,
+                    is_charged: false,
+                };
+            }
             (Refusals::Requeue { max }, Verdict::Refused { is_down }) => {
                 let refusals = attempt.refusals.saturating_add(1);
                 // While the host serves no request, only time ends the wait.
@@ -343,8 +364,14 @@ impl Policy {
         }
     }
 
-    /// Returns why no further attempt can help, independent of the number of attempts.
-    fn hopeless(&self, attempt: &Attempt, report: &Report) -> Option<GiveUpReason> {
+    /// Returns why no further attempt can help, independent of the number of attempts. If the
+    /// answer `is_doubted`, its status says nothing about the page.
+    fn hopeless(
+        &self,
+        attempt: &Attempt,
+        report: &Report,
+        is_doubted: bool,
+    ) -> Option<GiveUpReason> {
         if report.signal == Signal::Blocked {
             return Some(GiveUpReason::Blocked);
         }
@@ -358,8 +385,8 @@ impl Policy {
             return Some(GiveUpReason::Permanent(failure));
         }
         let is_told = report.may_retry == Some(true);
-        let tried_again =
-            |status| is_told || report.signal == Signal::RateLimited || self.retries(status);
+        let is_tried = is_told || is_doubted || report.signal == Signal::RateLimited;
+        let tried_again = |status| is_tried || self.retries(status);
         // A connection may break after a good status. Then the failure counts.
         let status = report.status.filter(|_| report.failure.is_none());
         if let Some(status) = status.filter(|&status| !tried_again(status)) {
@@ -433,6 +460,9 @@ impl fmt::Display for GiveUpReason {
             Self::Status(status) => write!(f, "status {status} is final"),
             Self::DoNotRetry => f.write_str("the server says that another try cannot help"),
             Self::Blocked => f.write_str("blocked by the host"),
+            Self::RefusesAll(status) => {
+                write!(f, "blocked by the host: {status} for every page")
+            }
             Self::Parked(asked) => write!(f, "parked: the host asked for {} s", asked.as_secs()),
             Self::Consecutive429(count) => write!(f, "{count} x 429 in a row"),
             Self::Refused(count) => write!(f, "refused {count} times"),

@@ -71,7 +71,7 @@ fn decide_with(
         &mut outage,
         &mut attempt,
         report,
-        false,
+        &Directions::unknown(now),
         Company::Alone,
         now,
     );

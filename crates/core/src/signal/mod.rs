@@ -12,6 +12,7 @@
 //! | `scope.rs` | the part of a host that quotas are about |
 //! | `span.rs` | the time from now to the time that a header names |
 //! | `block.rs` | challenge and block pages |
+//! | `alike.rs` | what answers share that may be refusals that nobody listed |
 //! | `limit_text.rs` | limits and spent accounts, stated in the words of an error page |
 //! | `words.rs` | a search for many words in one pass |
 //! | `resource.rs` | the URL that a report is about |
@@ -20,6 +21,7 @@
 //! All this code reads untrusted input. Nothing panics, work and numbers are bounded, and malformed
 //! input is ignored.
 
+mod alike;
 mod block;
 mod classify;
 mod clock;
@@ -38,6 +40,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::budget::UnitCosts;
 
+pub use alike::Alike;
 pub use block::{BODY_SCANNED, block_page};
 pub use classify::{Classifier, classify};
 pub use clock::WallClock;
@@ -175,9 +178,8 @@ pub struct Report {
     /// Reports without one count as reports about different URLs. Each refusal and each failure is
     /// then evidence against the host at once, even if all of them are about one bad URL.
     pub resource: Option<Resource>,
-    /// What the answer shares with others that may be refusals, such as its status or a hash of its
-    /// text. `None` for an answer that is the page itself, or that is known to be a refusal.
-    pub alike: Option<u32>,
+    /// What the answer shares with others that may be refusals.
+    pub alike: Alike,
     /// Whether the host served this URL before, so an odd answer is a refusal.
     pub was_served: bool,
     /// Whether this page failed before while its host served others
@@ -205,7 +207,7 @@ impl Report {
             scope: None,
             of_scope: false,
             resource: None,
-            alike: None,
+            alike: Alike::Status,
             was_served: false,
             failed_before: false,
             used: UnitCosts::NONE,

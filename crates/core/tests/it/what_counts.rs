@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politely_core::fault::{Company, Outage};
+use politely_core::host::Directions;
 use politely_core::retry::{Attempt, Next, Policy};
 use politely_core::signal::{Failure, Outcome, Report, Signal, WallClock, classify, retry_after};
 use politely_core::{Rng, Timestamp};
@@ -86,7 +87,8 @@ fn retried(report: &Report) -> &'static str {
     let (policy, mut outage) = (Policy::crawler(), Outage::default());
     let mut attempt = Attempt::first(Method::GET);
     let (company, now) = (Company::Alone, Timestamp::ZERO);
-    let verdict = policy.judge(&mut outage, &mut attempt, report, false, company, now);
+    let directions = Directions::unknown(now);
+    let verdict = policy.judge(&mut outage, &mut attempt, report, &directions, company, now);
     match policy.decide(&attempt, report, verdict, &mut [], &mut Rng::new(1), now) {
         Next::Done => "done",
         Next::GiveUp(_) => "no",

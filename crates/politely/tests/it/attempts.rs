@@ -1,6 +1,9 @@
 //! Tests of retries: the requests that are sent again, the ones that are not, and the state after a
 //! dropped call.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -440,4 +443,46 @@ async fn a_redirects_retry_after_delays_its_target() {
     assert_eq!(call("/other").await, (200, 0));
     assert_eq!(call("/new").await, (200, 7));
     assert_eq!(call("/new").await, (200, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_network_requests_wait_and_no_host_is_blamed() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let sent = Arc::new(AtomicU32::new(0));
+    let (down, count) = (Arc::clone(&is_down), Arc::clone(&sent));
+    let inner = tower::service_fn(move |_: Request<Empty<Bytes>>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(if down.load(Ordering::Relaxed) {
+            Err(io::Error::from(io::ErrorKind::TimedOut))
+        } else {
+            Ok(http::Response::new(Full::<Bytes>::from("page")))
+        })
+    });
+    let limiter = in_virtual_time(100.0, 1.0);
+    let service = PoliteLayer::new(limiter.clone()).layer(inner);
+    let page = |host: &str| {
+        let request = Request::get(format!("http://{host}/")).body(Empty::new());
+        service.clone().oneshot(request.unwrap())
+    };
+    let hosts = ["a.example", "b.example", "c.example", "d.example"];
+    for host in hosts {
+        page(host).await.unwrap();
+    }
+    is_down.store(true, Ordering::Relaxed);
+    let back = async {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        is_down.store(false, Ordering::Relaxed);
+    };
+    let pages = hosts.map(|host| tokio::spawn(page(host)));
+    back.await;
+    for page in pages {
+        assert_eq!(page.await.unwrap().unwrap().status(), 200);
+    }
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(
+        (24..=36).contains(&sent),
+        "one probe every three seconds: {sent}"
+    );
+    let rate = limiter.rate(&Key::host("d.example").unwrap());
+    assert_eq!(rate, Some(100.0));
 }

@@ -131,6 +131,10 @@ impl Coordinator {
                 continue;
             }
             let item = item as u32;
+            if let Err(probe) = worker.own_machine.may_send(call.began) {
+                call.wait(item, probe, "the worker's own network fails", 0);
+                continue;
+            }
             match self.understand(worker, item, asked, wait) {
                 Err(Quick::Error(error)) => call.answer(Answer::Error { item, error }),
                 Err(Quick::Granted(number)) => call.again(item, number),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politely::core::Timestamp;
 use politely::core::fault::Failures;
+use politely::core::fault::machine::PROBE_EVERY;
 use politely::core::gate::HoldReason;
 use politely::core::key::Key;
 use politely::core::retry::{Attempt, Next as Decided};
@@ -133,11 +134,24 @@ impl Coordinator {
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
         let attempt = attempt(told)?;
-        let Some(permit) = out.permit.take() else {
+        let Some(mut permit) = out.permit.take() else {
             drop(shard);
             return self.unknown(worker, told, now);
         };
         let key = out.key.clone();
+        if worker
+            .own_machine
+            .hear(now, &key, told.error.map(Failure::from))
+        {
+            permit.sent();
+            drop(permit);
+            worker.cancelled();
+            let rate = self.0.limiter.rate(&key).unwrap_or_default();
+            let answered = Answered::of_own_machine(now, rate);
+            self.0.permits.settle(&mut shard, number, answered.clone());
+            aftermath.gone.push(number.0);
+            return Ok(answered.answer(told, now, false));
+        }
         if report.bytes > 0 || !report.used.is_empty() {
             aftermath.settled.extend(out.keys());
         }
@@ -328,6 +342,21 @@ impl Coordinator {
 }
 
 impl Answered {
+    /// Returns the answer to a failure that was the worker's own, and says nothing about the host.
+    const fn of_own_machine(now: Timestamp, rate: f64) -> Self {
+        Self {
+            next: Next::Retry {
+                after_ms: PROBE_EVERY.as_millis() as u64,
+                free: true,
+            },
+            signal: None,
+            rate,
+            hold_until: now,
+            url_fault: false,
+            target_after: Duration::ZERO,
+        }
+    }
+
     fn answer(self, told: &Told, now: Timestamp, late: bool) -> ToldAnswer {
         ToldAnswer {
             permit: told.permit.clone(),

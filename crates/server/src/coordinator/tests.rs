@@ -30,6 +30,7 @@ mod sessions;
 mod settings;
 mod shared;
 mod waiting;
+mod whose_fault;
 
 const AT_ONCE: Duration = Duration::ZERO;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
+use politely::OwnMachine;
 use politely::core::Timestamp;
 use politely::core::signal::Signal;
 use politely_api::wire::WorkerStats;
@@ -38,6 +39,7 @@ pub(crate) struct Worker {
     waits: AtomicU64,
     waited_us: AtomicU64,
     seen: AtomicU64,
+    pub(crate) own_machine: OwnMachine,
 }
 
 impl Workers {

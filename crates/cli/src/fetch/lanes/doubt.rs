@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use http::header::CONTENT_TYPE;
 use politely::core::Timestamp;
 use politely::core::host::Doubt;
-use politely::core::signal::{BODY_SCANNED, Signal};
+use politely::core::signal::{Alike, BODY_SCANNED, Signal};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::pending::Pending;
@@ -54,10 +54,10 @@ pub(crate) enum Look {
 
 impl Look {
     /// Returns what the answer shares with others that may be refusals.
-    pub(crate) const fn alike(self) -> Option<u32> {
+    pub(crate) const fn alike(self) -> Alike {
         match self {
-            Self::Odd(alike) => Some(alike),
-            Self::Page | Self::New(_) => None,
+            Self::Odd(alike) => Alike::Of(alike),
+            Self::Page | Self::New(_) => Alike::Nothing,
         }
     }
 }
@@ -179,7 +179,7 @@ impl Lanes {
     /// host.
     pub(crate) fn doubt(&mut self, id: LaneId, doubt: Doubt, look: Look, now: Timestamp) {
         let is_doubted = matches!(doubt, Doubt::Unclear | Doubt::Suspected);
-        if is_doubted && let Some(alike) = look.alike() {
+        if is_doubted && let Look::Odd(alike) = look {
             // Another kind of answer began, so the kept ones were theirs.
             self.finish_kept(id, |kept| kept.alike != alike);
         }

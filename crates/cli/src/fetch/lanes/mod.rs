@@ -26,6 +26,7 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::fault::machine::{self, Machine};
 use politely::core::fault::{Company, Verdict};
+use politely::core::host::Directions;
 use politely::core::key::Key;
 use politely::core::queue::NextQueue;
 use politely::core::retry::{Account, Budget, BudgetRule, Policy};
@@ -302,7 +303,7 @@ impl Lanes {
         id: LaneId,
         pending: &mut Pending,
         report: &Report,
-        url_fault: bool,
+        directions: &Directions,
         words: &str,
         now: Timestamp,
     ) -> Verdict {
@@ -322,7 +323,7 @@ impl Lanes {
         }
         lane.last_failure = words.into();
         let (outage, attempt) = (&mut lane.outage, &mut pending.attempt);
-        (self.policy).judge(outage, attempt, report, url_fault, company, now)
+        (self.policy).judge(outage, attempt, report, directions, company, now)
     }
 
     /// Records a failure of a request of lane `id` that may be this machine's. Returns the pause if

@@ -7,37 +7,120 @@ use http_body::Body;
 use politely_core::gate::HoldReason;
 use politely_core::host::Directions;
 use politely_core::signal::{Failure, Outcome, Report, Resource, is_error_page};
+use url::Url;
 
 use super::Attempts;
 use super::body::{PacedBody, Peeked};
+use super::exchange::{Ended, Exchange};
+use super::partial::PartialContent;
 use crate::clock::wall_clock;
 use crate::limiter::Plan;
 use crate::permit::Permit;
 use crate::slot::Slot;
 
+/// A request whose answer, or failure, has come.
+pub(super) struct Sent<'a> {
+    pub(super) permit: Permit,
+    pub(super) latency: Duration,
+    pub(super) plan: &'a Plan,
+    pub(super) url: &'a Url,
+    pub(super) wants_part: bool,
+}
+
+/// What was heard of a request.
+pub(super) enum Heard<B: Body, E> {
+    /// It was reported.
+    Told {
+        report: Report,
+        directions: Directions,
+        /// What the caller gets if there is no further attempt.
+        came: Result<Response<PacedBody<B>>, Ended<E>>,
+        /// Whether rules of a coordinator read the body.
+        is_shown: bool,
+    },
+    /// This machine's network is at fault. Nothing was reported.
+    OwnFault(E),
+    /// It was never sent.
+    NotSent(E),
+}
+
 impl Attempts {
-    /// Returns the report of a request without a response.
-    pub(super) fn report_of(
+    /// Reports the result of a request, unless this machine is at fault.
+    pub(super) async fn hear<X: Exchange>(
         &self,
-        failure: Failure,
-        latency: Duration,
-        resource: Option<Resource>,
-    ) -> Report {
+        result: Result<Response<X::Body>, X::Error>,
+        sent: Sent<'_>,
+    ) -> Heard<X::Body, X::Error> {
+        let (now, key) = (self.limiter.now(), sent.plan.key());
+        let error = match result {
+            Ok(response) => {
+                self.own_machine.hear(now, key, None);
+                return self.hear_answer::<X>(response, sent).await;
+            }
+            Err(error) => error,
+        };
+        let Some(failure) = X::failure(&error) else {
+            return Heard::NotSent(error);
+        };
+        if self.own_machine.hear(now, key, Some(failure)) {
+            return Heard::OwnFault(error);
+        }
+        let report = self.report_of(failure, &sent);
+        Heard::Told {
+            directions: sent.permit.report(&report),
+            report,
+            came: Err(Ended::Failed(error)),
+            is_shown: false,
+        }
+    }
+
+    async fn hear_answer<X: Exchange>(
+        &self,
+        response: Response<X::Body>,
+        sent: Sent<'_>,
+    ) -> Heard<X::Body, X::Error> {
+        let Sent {
+            url, wants_part, ..
+        } = sent;
+        let (report, directions, response, is_shown) = self.read_head(response, sent).await;
+        self.delay_target(&report, response.headers(), url);
+        let part = PartialContent::of(response.status(), response.headers());
+        let came = match part.filter(|_| !wants_part) {
+            Some(part) => Err(Ended::Partial(part)),
+            None => Ok(response),
+        };
+        Heard::Told {
+            report,
+            directions,
+            came,
+            is_shown,
+        }
+    }
+
+    /// Returns the report of a request without a response.
+    fn report_of(&self, failure: Failure, sent: &Sent<'_>) -> Report {
         let outcome = Outcome::Failed(failure);
-        let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
-        Report { resource, ..report }
+        let report = (self.classifier).classify(&outcome, wall_clock(), sent.latency, 0);
+        Report {
+            resource: Some(Resource::of(sent.url.as_str())),
+            ..report
+        }
     }
 
     /// Reports a response and moves the slots into its body. Also returns whether rules of a
     /// coordinator read the body.
-    pub(super) async fn read_head<B: Body>(
+    async fn read_head<B: Body>(
         &self,
         response: Response<B>,
-        mut permit: Permit,
-        latency: Duration,
-        plan: &Plan,
-        resource: Option<Resource>,
+        sent: Sent<'_>,
     ) -> (Report, Directions, Response<PacedBody<B>>, bool) {
+        let Sent {
+            mut permit,
+            latency,
+            plan,
+            url,
+            ..
+        } = sent;
         let key = plan.key();
         let (head, body) = response.into_parts();
         let mut body = Peeked::new(body);
@@ -53,7 +136,7 @@ impl Attempts {
         let is_shown = permit.add_answer(&outcome);
         let clock = wall_clock();
         let mut report = self.classifier.classify(&outcome, clock, latency, 0);
-        report.resource = resource;
+        report.resource = Some(Resource::of(url.as_str()));
         let held = plan.judge_and_warn(&outcome, clock, &mut report);
         self.limiter.hear_scope(plan, &mut report);
         let (directions, slot): (_, Slot) = permit.report_head(&report);

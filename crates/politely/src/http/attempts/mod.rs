@@ -23,6 +23,9 @@
 //! earlier, by the fleet's budgets, and it sets the delay. A request whose body cannot be copied is
 //! sent once. Permanent failures (no such host, bad TLS) are returned at once.
 //!
+//! While this machine's own network fails ([`politely_core::fault`]), requests wait, and one every
+//! few seconds is a probe. No host learns from such failures, and no attempt is spent.
+//!
 //! # Requests that are repeated at once
 //! A request that the server did not process is no attempt and no evidence. It is repeated on the
 //! same permit, and nothing is reported. This covers `REFUSED_STREAM` and a GOAWAY that excludes
@@ -87,6 +90,7 @@ use crate::http::redirect::target;
 use crate::labels::Labels;
 use crate::leases::{Decision, Judged};
 use crate::limiter::{Limiter, Plan, RequestView};
+use crate::own_machine::OwnMachine;
 use crate::retries::Retries;
 use crate::sync::sleep;
 
@@ -94,6 +98,7 @@ pub use asked::{Asked, NotSent};
 pub use body::PacedBody;
 pub(crate) use exchange::{Ended, Exchange};
 pub use failure::{Unprocessed, failure_of, unprocessed};
+use heard::{Heard, Sent};
 pub use origins::Origins;
 pub use partial::PartialContent;
 use targets::Targets;
@@ -115,6 +120,7 @@ pub struct Attempts {
     /// The origins that answered lately. Only these may have left a stale connection behind.
     answered: Arc<Origins>,
     targets: Arc<Targets>,
+    own_machine: Arc<OwnMachine>,
 }
 
 type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
@@ -133,6 +139,7 @@ impl Attempts {
             retries: Arc::new(retries),
             answered: Arc::default(),
             targets: Arc::default(),
+            own_machine: Arc::default(),
         }
     }
 
@@ -193,7 +200,6 @@ impl Attempts {
     ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
         let url = X::url(&request).map_err(NotSent::from)?.into_owned();
         let page = Resource::of(url.as_str());
-        let resource = Some(page);
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
         let labels = exchange.labels(&request).cloned();
         let labels = labels.as_ref();
@@ -215,6 +221,7 @@ impl Attempts {
                 url: &url,
                 labels,
             };
+            self.until_machine_works().await;
             let permit = self.limiter.acquire_planned(&plan, head, consumer).await;
             let mut permit = permit.map_err(NotSent::from)?;
             exchange.ready().await.map_err(Ended::Failed)?;
@@ -229,29 +236,29 @@ impl Attempts {
             let sending = sending.instrument(span.clone());
             let (result, sent) = permit.during(sending).await;
             let latency = self.limiter.now().since(sent);
-            let mut is_shown = false;
-            let (mut report, directions, came) = match result {
-                Ok(response) => {
-                    let reading = self.read_head(response, permit, latency, &plan, resource);
-                    let (report, directions, response, shown) =
-                        reading.instrument(span.clone()).await;
-                    is_shown = shown;
-                    self.delay_target(&report, response.headers(), &url);
-                    let part = PartialContent::of(response.status(), response.headers());
-                    let came = match part.filter(|_| !wants_part) {
-                        Some(part) => Err(Ended::Partial(part)),
-                        None => Ok(response),
-                    };
-                    (report, directions, came)
-                }
-                Err(error) => {
-                    let Some(failure) = X::failure(&error) else {
+            let ended = Sent {
+                permit,
+                latency,
+                plan: &plan,
+                url: &url,
+                wants_part,
+            };
+            let heard = self.hear::<X>(result, ended).instrument(span.clone());
+            let (mut report, directions, came, is_shown) = match heard.await {
+                Heard::Told {
+                    report,
+                    directions,
+                    came,
+                    is_shown,
+                } => (report, directions, came, is_shown),
+                Heard::OwnFault(error) => {
+                    let Some(copy) = copy else {
                         return Err(Ended::Failed(error));
                     };
-                    let report = self.report_of(failure, latency, resource);
-                    let directions = span.in_scope(|| permit.report(&report));
-                    (report, directions, Err(Ended::Failed(error)))
+                    request = copy;
+                    continue;
                 }
+                Heard::NotSent(error) => return Err(Ended::Failed(error)),
             };
             let mut decided = None;
             if is_shown {
@@ -291,6 +298,17 @@ impl Attempts {
             request = copy;
             // A part of the host may be held since then.
             plan = self.plan_of(&keys, &url, X::method(&request), labels)?;
+        }
+    }
+
+    /// Waits while this machine's network is at fault.
+    async fn until_machine_works(&self) {
+        loop {
+            let now = self.limiter.now();
+            let Err(probe) = self.own_machine.may_send(now) else {
+                return;
+            };
+            sleep(probe.since(now)).await;
         }
     }
 
