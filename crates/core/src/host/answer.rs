@@ -240,12 +240,15 @@ pub struct Directions {
 const QUARANTINES_REFUSED: u8 = 7;
 
 impl Directions {
-    /// Returns whether the answer of `report` may be a refusal of a suspected host, and the page
+    /// Returns whether the answer of `report` is, or may be, a refusal of its host, and the page
     /// should be requested again. Callers that compare answers by [`Alike::Of`] keep the page
     /// themselves.
     pub fn doubts(&self, report: &Report) -> bool {
-        let is_suspected = matches!(self.doubt, Doubt::Suspected | Doubt::Checking);
-        is_suspected && report.alike == Alike::Status && report.odd().is_some()
+        let may_be = matches!(
+            self.doubt,
+            Doubt::Suspected | Doubt::Checking | Doubt::Limited
+        );
+        may_be && report.alike == Alike::Status && report.odd().is_some()
     }
 
     /// Returns whether a suspected host refused for so long that it counts as one that blocks.

@@ -8,7 +8,7 @@ use super::{Directions, Doubt, Event, Host};
 use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{Law, Sample};
 use crate::gate::{HOLD_JITTER, HoldReason, Lease, LeaseId, jittered};
-use crate::signal::{Quota, Report, Signal, Unit};
+use crate::signal::{Alike, Quota, Report, Signal, Unit};
 use crate::{Rng, Timestamp};
 
 /// The first backoff after a refusal without a Retry-After, in request intervals.
@@ -79,6 +79,29 @@ impl Host {
         }
     }
 
+    /// Handles an answer that proved to be a limit of this host, though no list says so.
+    #[cold]
+    #[inline(never)]
+    fn hear_limit(
+        &mut self,
+        now: Timestamp,
+        lease: Option<Lease>,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Directions {
+        let refusal = Report {
+            signal: Signal::RateLimited,
+            alike: Alike::Nothing,
+            ..report.clone()
+        };
+        let directions = self.teach(now, lease, &refusal, config, rng);
+        Directions {
+            doubt: Doubt::Limited,
+            ..directions
+        }
+    }
+
     #[inline]
     fn teach(
         &mut self,
@@ -88,6 +111,9 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) -> Directions {
+        if self.is_known_limit(report) {
+            return self.hear_limit(now, lease, report, config, rng);
+        }
         let old = self.bounds(now, config);
         self.pace.settle(now, &old.rate);
         let bad = matches!(

@@ -6,7 +6,7 @@
 //! before:
 //!
 //! ```text
-//!          a run of like answers that is rare here
+//!          a run of like answers that is rare here, or many of them
 //!   Clear ------------------------------------------> Suspected --+ refused too:
 //!     ^ ^                                               |    ^    | the rest doubles
 //!     | |                      served as before         |    +----+
@@ -41,8 +41,15 @@ const RUN_MIN: usize = 3;
 const RUN_MAX: usize = 16;
 /// The probability below which a run is no chance, if pages fail at this host's usual share.
 const RARE_RUN: f64 = 1e-3;
-/// By how much rarer a run must be after each suspicion that another page ended.
+/// By how much rarer a run must be after each suspicion that another page ended, up to a number of
+/// them: a limit may end many.
 const RARER: f64 = 0.01;
+const RARER_MAX: u8 = 3; // 24 << 3 is below 256
+/// A limit may refuse some requests and serve others, so like answers that are more than a fifth of
+/// all are suspicious too: each adds four to a level, and each page takes one away. The level
+/// doubles with each suspicion that another page ended.
+const OFTEN_ODD: u8 = 4;
+const OFTEN_LEVEL: u8 = 24;
 /// The number of kinds of answers that are remembered as ordinary.
 const ORDINARY_MAX: usize = 8;
 /// The rests of a suspected host: 2 s, doubling to 10 min. That is thirteen requests in the first
@@ -66,6 +73,8 @@ pub(super) struct Suspicion {
     refused: SmallVec<[u32; 4]>,
     /// Suspicions that another page ended, since the last limit.
     false_alarms: u8,
+    /// How often like answers come among others, see [`OFTEN_ODD`].
+    often: u8,
     /// The answer that proved to be a limit.
     limit: Option<u32>,
     /// Answers that proved to be ordinary at this host.
@@ -160,6 +169,7 @@ impl Suspicion {
             }
             (Stage::Clear, Sight::Page) => {
                 self.end_run();
+                self.often = self.often.saturating_sub(1);
                 self.usual.count(1, 0);
                 (Effect::Nothing, Doubt::None)
             }
@@ -185,6 +195,7 @@ impl Suspicion {
                 self.stage = Stage::Clear;
                 self.refused.clone_from(&self.run);
                 self.false_alarms = self.false_alarms.saturating_add(1);
+                self.often = 0;
                 self.end_run();
                 (Effect::Clear, Doubt::None)
             }
@@ -212,11 +223,17 @@ impl Suspicion {
         if alike != self.alike {
             self.end_run();
             self.refused.clear();
+            self.often = 0;
+        }
+        if !self.run.contains(&url) {
+            self.often = self.often.saturating_add(OFTEN_ODD);
         }
         self.remember(url, alike);
-        let rare = RARE_RUN * RARER.powi(self.false_alarms.into());
+        let alarms = self.false_alarms.min(RARER_MAX);
+        let rare = RARE_RUN * RARER.powi(alarms.into());
         let is_rare = self.usual.of_run(self.run.len() as u8) < rare;
-        if self.limit != Some(alike) && (self.run.len() < RUN_MIN || !is_rare) {
+        let is_often = self.often >= OFTEN_LEVEL << alarms;
+        if !is_often && (self.run.len() < RUN_MIN || !is_rare) {
             return (Effect::Nothing, Doubt::Unclear);
         }
         self.stage = Stage::Suspected;
@@ -243,11 +260,12 @@ impl Suspicion {
         self.ordinary.push(alike);
         self.limit.take_if(|limit| *limit == alike);
         self.refused.clear();
+        self.often = 0;
         self.end_run();
     }
 
-    /// Forgets all but what is ordinary, after a limit was found. From now on, one such answer
-    /// makes the host suspected.
+    /// Forgets all but what is ordinary, after a limit was found. From now on, such an answer is a
+    /// refusal.
     fn begin_anew(&mut self) {
         *self = Self {
             limit: Some(self.alike),
@@ -285,6 +303,7 @@ impl Suspicion {
             run,
             refused,
             false_alarms,
+            often,
             limit,
             ordinary,
             usual,
@@ -297,6 +316,7 @@ impl Suspicion {
             run.clone(),
             refused.clone(),
             *false_alarms,
+            *often,
             *limit,
             ordinary.clone(),
         )
@@ -307,6 +327,13 @@ impl Host {
     /// Returns what is known of the suspicion, since the first odd answer.
     pub(super) fn suspicion(&self) -> Option<&Suspicion> {
         self.rare.as_ref()?.suspicion.as_deref()
+    }
+
+    /// Returns whether an answer is one that proved to be a limit of this host.
+    #[inline]
+    pub(super) fn is_known_limit(&self, report: &Report) -> bool {
+        let limit = self.suspicion().and_then(|suspicion| suspicion.limit);
+        limit.is_some() && report.odd() == limit
     }
 
     /// Handles the suspicion after a report. Returns what it says about the page's answer.
