@@ -13,8 +13,8 @@ use crate::run::{Said, politely, run};
 const HTML: &str = "Content-Type: text/html; charset=utf-8\r\n";
 /// Pages that a host serves before it refuses.
 const SERVED: usize = 8;
-/// How long a host refuses. The first rest of a suspected host is longer.
-const BAN: Duration = Duration::from_secs(4);
+/// How long a host refuses: the first rest of a suspected host is longer.
+const BAN: Duration = Duration::from_millis(1_500);
 
 /// Sends one request at a time, so that a host's answers come in order.
 fn in_order() -> Command {
@@ -90,6 +90,31 @@ fn a_ban_in_a_status_that_is_not_listed_costs_few_requests_and_no_page() {
         said.err
     );
     assert_eq!(said.code, 0);
+}
+
+/// The host takes 25 requests a second and answers the others with a status that is on no list.
+#[test]
+fn a_limit_that_answers_some_requests_in_an_unlisted_status_loses_few_pages() {
+    let last = Mutex::new(None::<Instant>);
+    let server = Server::start(move |path, stream| {
+        let is_refused = {
+            let mut last = last.lock().expect("not poisoned");
+            let is_early = last.is_some_and(|at| at.elapsed() < Duration::from_millis(40));
+            if !is_early {
+                *last = Some(Instant::now());
+            }
+            is_early
+        };
+        if !is_refused {
+            return page(path, stream);
+        }
+        respond(stream, "451 Too Much", "", "no")
+    });
+    let mut command = politely();
+    command.args(["fetch", "--profile", "api"]);
+    let said = run(command.args((0..200).map(|number| server.url(&letters(number)))));
+    // The first ones look like pages that are forbidden.
+    assert!(fetched(&said) >= 194, "{}", said.out);
 }
 
 #[test]

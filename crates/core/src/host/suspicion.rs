@@ -60,6 +60,10 @@ pub(super) const RESTS: BreakerConfig = BreakerConfig {
     rest_max: Duration::from_mins(10),
 };
 
+/// The rest between the proof and a page that was refused: a limit of one request at a time would
+/// refuse it at once.
+const CHECK_AFTER: Duration = Duration::from_secs(1);
+
 /// What the answers of one host have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Suspicion {
@@ -110,7 +114,7 @@ enum Effect {
     Suspect,
     /// The probe failed.
     Refused,
-    /// The next request may leave at once, alone.
+    /// The next request may leave after [`CHECK_AFTER`], alone.
     Check,
     /// The suspicion is over.
     Clear,
@@ -171,7 +175,12 @@ impl Suspicion {
                 self.end_run();
                 self.often = self.often.saturating_sub(1);
                 self.usual.count(1, 0);
-                (Effect::Nothing, Doubt::None)
+                let doubt = if self.often > OFTEN_ODD {
+                    Doubt::Unclear
+                } else {
+                    Doubt::None
+                };
+                (Effect::Nothing, doubt)
             }
             (Stage::Suspected, Sight::Odd(alike)) => {
                 self.remember(url, *alike);
@@ -382,7 +391,7 @@ impl Host {
             Effect::Suspect | Effect::Refused => {
                 rare.quarantine.failure(now, &RESTS, rng);
             }
-            Effect::Check => rare.quarantine.check_next(now),
+            Effect::Check => rare.quarantine.check_next(now + CHECK_AFTER),
             Effect::Clear => rare.quarantine.success(),
         }
         doubt
