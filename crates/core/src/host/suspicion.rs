@@ -128,10 +128,6 @@ impl Sight {
             _ => Self::Other,
         }
     }
-
-    const fn is_answer(&self) -> bool {
-        !matches!(self, Self::Other)
-    }
 }
 
 impl Suspicion {
@@ -384,7 +380,11 @@ impl Host {
         let (effect, doubt) = suspicion.see(url, &sight, lease.is_probe(), report.was_served);
         match effect {
             // The probe told nothing. Other signals than these are judged with the breaker.
-            Effect::Nothing if lease.is_probe() && sight.is_answer() && suspicion.is_active() => {
+            Effect::Nothing
+                if lease.is_probe()
+                    && matches!(report.signal, Signal::Ok | Signal::UrlError)
+                    && suspicion.is_active() =>
+            {
                 rare.quarantine.probe_lost();
             }
             Effect::Nothing => {}

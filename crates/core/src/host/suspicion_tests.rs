@@ -166,10 +166,16 @@ fn a_proof_without_an_answer_is_sent_again() {
     let mut site = Site::new();
     site.served(8);
     site.until_suspected();
-    for signal in [Signal::Overloaded, Signal::Unreachable, Signal::RateLimited] {
+    for (signal, status) in [
+        (Signal::Overloaded, None),
+        (Signal::Unreachable, None),
+        (Signal::RateLimited, Some(429)),
+        (Signal::UrlError, Some(500)),
+    ] {
         let directions = site.report(
             "good/0",
             Report {
+                status,
                 was_served: true,
                 ..Report::of(signal)
             },

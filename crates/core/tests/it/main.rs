@@ -6,6 +6,7 @@ mod budgets;
 mod changed_limits;
 mod evict;
 mod join;
+mod ladder;
 mod late_usage;
 mod long;
 mod model;
