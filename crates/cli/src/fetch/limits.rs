@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use politely::cells::{Risk, Severity};
 use politely::core::Timestamp;
-use politely::core::host::{KeyRule, Source};
+use politely::core::host::{Explanation, KeyRule, Source};
 use politely::core::retry::Attempt;
 use politely::core::signal::Signal;
 use politely::{
@@ -269,6 +269,11 @@ impl Limits {
     pub(crate) fn explain(&self, key: &Key) -> Option<String> {
         let explained = self.limiter.explain(key);
         explained.map(|explained| explained.line(self.now()))
+    }
+
+    /// Returns how `key` stands, if this process knows it.
+    pub(crate) fn explanation(&self, key: &Key) -> Option<Explanation> {
+        self.limiter.explain(key)
     }
 
     /// Returns why the rate of `key` is not higher, in a few words.

@@ -15,6 +15,7 @@ mod demo;
 mod documents;
 mod durable;
 mod engine_settings;
+mod estimates;
 mod fetch_pages;
 mod fleet;
 mod fleet_store;

@@ -195,6 +195,17 @@ impl Lane {
         self.untried() + self.returned.len()
     }
 
+    /// Returns whether the host is closed, so nothing tells when it serves its pages: it is set
+    /// aside, it is down, or its robots.txt is not available.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.set_aside.is_some()
+            || self.outage.down_since().is_some()
+            || matches!(
+                self.robots,
+                Standing::Unavailable { .. } | Standing::Asking { tries: 1.., .. }
+            )
+    }
+
     /// Returns the number of pages that wait and were not tried.
     pub(super) fn untried(&self) -> usize {
         self.backlog as usize + self.fresh.len()

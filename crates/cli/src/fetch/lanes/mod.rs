@@ -344,6 +344,11 @@ impl Lanes {
         })
     }
 
+    /// Returns whether requests pause, since this machine is at fault.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.machine.paused_since().is_some()
+    }
+
     /// Records that a host answered. Returns how long requests had paused, if they did. The hosts'
     /// failures of that time are forgotten.
     pub(crate) fn machine_works(&mut self, now: Timestamp) -> Option<Duration> {
