@@ -13,6 +13,7 @@ use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
 use super::engine::Engine;
+use super::full_disk::Place;
 use super::lanes::pending::{Pending, Purpose};
 use super::lanes::{Job, LaneId};
 use super::last::{Last, came_back};
@@ -94,6 +95,13 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     if let Some(plan) = &plan {
         follow_rule(engine, plan, &report, answer);
+    }
+    if let Came::Answer(Answer {
+        no_room: Some(why), ..
+    }) = &came
+    {
+        engine.no_room(Place::Save, why);
+        return unsent(engine, lane, pending, engine.limits.now());
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -262,8 +270,8 @@ fn follow_rule(engine: &Engine, plan: &Plan, report: &Report, answer: Option<&An
     }
 }
 
-/// Puts a request back that did not leave: it could not be recorded, and the run stops, or no
-/// egress works. It does not leave before `not_before`.
+/// Puts a request back that did not leave, or whose answer cannot be kept: this machine is at fault,
+/// or no egress works. It does not leave before `not_before`.
 fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: Timestamp) {
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;

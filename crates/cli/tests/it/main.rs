@@ -23,6 +23,7 @@ mod frontier;
 mod frontier_crawl;
 mod frontier_fleet;
 mod full_disk;
+mod full_disk_fetch;
 mod h2_trouble;
 mod hosts;
 mod http_oddities;

@@ -344,6 +344,16 @@ impl Lanes {
         })
     }
 
+    /// Records that a disk of this machine is full. Returns whether requests pause from now on.
+    pub(crate) fn out_of_room(&mut self, now: Timestamp) -> bool {
+        self.machine.out_of_room(now)
+    }
+
+    /// Records that there is room again. Returns how long requests had paused, if they did.
+    pub(crate) fn has_room(&mut self, now: Timestamp) -> Option<Duration> {
+        self.machine.has_room(now)
+    }
+
     /// Returns whether requests pause, since this machine is at fault.
     pub(crate) fn is_paused(&self) -> bool {
         self.machine.paused_since().is_some()

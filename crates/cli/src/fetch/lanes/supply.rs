@@ -58,6 +58,13 @@ impl Lanes {
         aside.map(|lane| lane.pages_waiting() as u64).sum()
     }
 
+    /// Takes one page out of lane `id`, whose pages are not fetched any more. Returns `None` if the
+    /// next page must be taken out of the crawl first, or none is left.
+    pub(crate) fn drain_any(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
+        self.release(id, now);
+        self.pull(id, Timestamp::NEVER)
+    }
+
     /// Takes one page out of lane `id`, which is set aside. Returns `None` if the next page must be
     /// taken out of the crawl first.
     pub(crate) fn drain(&mut self, id: LaneId) -> Option<Box<Pending>> {

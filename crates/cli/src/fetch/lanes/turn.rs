@@ -74,6 +74,10 @@ impl Lanes {
         now: Timestamp,
         mut may_leave: impl FnMut(&Lane) -> Result<P, Refused>,
     ) -> Take<P> {
+        if self.machine.is_out_of_room() {
+            // Nothing can be written, so no page can be finished or taken out of the crawl.
+            return Take::Wait(None);
+        }
         if let Some((id, page)) = self.finished.pop() {
             self.waiting -= 1;
             return Take::Finish(id, page);

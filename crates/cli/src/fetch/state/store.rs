@@ -4,7 +4,9 @@
 //! a second of learning and no page, since pages are in the crawl. The file's own lock excludes a
 //! second process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -25,7 +27,13 @@ pub(crate) struct Batch {
     pub(crate) robots: Vec<(String, Cached)>,
 }
 
-pub(crate) struct Store(Database);
+pub(crate) struct Store {
+    path: PathBuf,
+    /// `None` if the database could not be opened again after a failure.
+    database: RwLock<Option<Database>>,
+    /// Whether a write failed. The database refuses all calls from then on.
+    has_failed: AtomicBool,
+}
 
 /// The result of a redb call. Only the error's words matter here, not its kind.
 type Result<T> = std::result::Result<T, redb::Error>;
@@ -44,7 +52,11 @@ impl Store {
             DatabaseError::Storage(redb::StorageError::Io(why)) => Wrong::file(&path, &why),
             other => wrong(&format!("not a state file of politely ({other})")),
         })?;
-        let store = Self(database);
+        let store = Self {
+            path: path.clone(),
+            database: RwLock::new(Some(database)),
+            has_failed: AtomicBool::new(false),
+        };
         match store.format() {
             Ok(FORMAT) => Ok(store),
             Ok(other) => Err(wrong(&format!(
@@ -54,81 +66,119 @@ impl Store {
         }
     }
 
+    /// Opens the database again, if a write failed.
+    ///
+    /// # Errors
+    /// It cannot be opened. The error is in words.
+    pub(crate) fn open_again(&self) -> std::result::Result<(), String> {
+        if !self.has_failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut database = self
+            .database
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Two databases cannot have one file open.
+        *database = None;
+        *database = Some(Database::create(&self.path).map_err(|why| why.to_string())?);
+        self.has_failed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Runs a call of the database.
+    fn call<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = database.as_ref().ok_or(redb::Error::PreviousIo)?;
+        call(database)
+    }
+
+    /// Runs a call that writes.
+    fn change<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        let changed = self.call(call);
+        if changed.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        changed
+    }
+
     fn format(&self) -> Result<u64> {
-        let change = self.0.begin_write()?;
-        let format = {
-            let mut meta = change.open_table(META)?;
-            let known = meta.get("format")?.map(|format| format.value());
-            if known.is_none() {
-                meta.insert("format", FORMAT)?;
-            }
-            change.open_table(KEYS)?;
-            change.open_table(ROBOTS)?;
-            known.unwrap_or(FORMAT)
-        };
-        change.commit()?;
-        Ok(format)
+        self.change(|database| {
+            let change = database.begin_write()?;
+            let format = {
+                let mut meta = change.open_table(META)?;
+                let known = meta.get("format")?.map(|format| format.value());
+                if known.is_none() {
+                    meta.insert("format", FORMAT)?;
+                }
+                change.open_table(KEYS)?;
+                change.open_table(ROBOTS)?;
+                known.unwrap_or(FORMAT)
+            };
+            change.commit()?;
+            Ok(format)
+        })
     }
 
     /// Returns whether the whole input is in the crawl.
     pub(crate) fn input_complete(&self) -> Result<bool> {
-        Ok(self
-            .0
-            .begin_read()?
-            .open_table(META)?
-            .get("input_complete")?
-            .is_some_and(|complete| complete.value() == 1))
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(META)?;
+            let complete = table.get("input_complete")?;
+            Ok(complete.is_some_and(|complete| complete.value() == 1))
+        })
     }
 
     pub(crate) fn set_input_complete(&self, is_complete: bool) -> Result<()> {
-        let change = self.0.begin_write()?;
-        let value = u64::from(is_complete);
-        change.open_table(META)?.insert("input_complete", value)?;
-        change.commit()?;
-        Ok(())
+        self.change(|database| {
+            let change = database.begin_write()?;
+            let value = u64::from(is_complete);
+            change.open_table(META)?.insert("input_complete", value)?;
+            Ok(change.commit()?)
+        })
     }
 
     /// Returns the state last stored for `key`.
     pub(crate) fn key(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        Ok(self
-            .0
-            .begin_read()?
-            .open_table(KEYS)?
-            .get(key)?
-            .map(|state| state.value().to_vec()))
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(KEYS)?;
+            Ok(table.get(key)?.map(|state| state.value().to_vec()))
+        })
     }
 
     /// Returns the robots.txt last stored for `origin`.
     pub(crate) fn robots(&self, origin: &str) -> Result<Option<Cached>> {
-        let found = self.0.begin_read()?.open_table(ROBOTS)?.get(origin)?;
-        Ok(found.and_then(|cached| postcard::from_bytes(cached.value()).ok()))
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(ROBOTS)?;
+            let found = table.get(origin)?;
+            Ok(found.and_then(|cached| postcard::from_bytes(cached.value()).ok()))
+        })
     }
 
     /// Stores `batch` durably. The error is in words.
     pub(crate) fn keep(&self, batch: &Batch) -> std::result::Result<(), String> {
-        self.write(batch).map_err(|why| match why {
+        let written = self.change(|database| write(database, batch));
+        written.map_err(|why| match why {
             redb::Error::Io(why) => io_words(&why),
             other => other.to_string(),
         })
     }
+}
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        let change = self.0.begin_write()?;
-        {
-            let mut keys = change.open_table(KEYS)?;
-            for (key, state) in &batch.keys {
-                keys.insert(key.as_str(), state.as_slice())?;
-            }
-            let mut robots = change.open_table(ROBOTS)?;
-            for (origin, cached) in &batch.robots {
-                if let Ok(bytes) = postcard::to_stdvec(cached) {
-                    robots.insert(origin.as_str(), bytes.as_slice())?;
-                }
+fn write(database: &Database, batch: &Batch) -> Result<()> {
+    let change = database.begin_write()?;
+    {
+        let mut keys = change.open_table(KEYS)?;
+        for (key, state) in &batch.keys {
+            keys.insert(key.as_str(), state.as_slice())?;
+        }
+        let mut robots = change.open_table(ROBOTS)?;
+        for (origin, cached) in &batch.robots {
+            if let Ok(bytes) = postcard::to_stdvec(cached) {
+                robots.insert(origin.as_str(), bytes.as_slice())?;
             }
         }
-        change.commit()?;
-        Ok(())
     }
+    Ok(change.commit()?)
 }
 
 #[cfg(test)]
@@ -181,13 +231,15 @@ mod tests {
     fn another_version_is_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
-        let change = store.0.begin_write().unwrap();
+        let database = store.database.read().unwrap();
+        let change = database.as_ref().unwrap().begin_write().unwrap();
         change
             .open_table(META)
             .unwrap()
             .insert("format", 99)
             .unwrap();
         change.commit().unwrap();
+        drop(database);
         drop(store);
         let said = Store::open(dir.path()).err().unwrap().to_string();
         assert!(said.contains("another version"), "{said}");

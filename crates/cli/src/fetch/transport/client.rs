@@ -24,7 +24,7 @@ use super::trouble::trouble_of;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Versions, Way, next};
 use crate::config::Settings;
-use crate::exit::{Wrong, io_words};
+use crate::exit::{Wrong, io_words, is_no_room};
 use crate::fetch::report::save::Saving;
 
 /// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
@@ -96,6 +96,8 @@ pub(crate) struct Answer {
     pub(crate) start: Bytes,
     /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
+    /// Why there is no room for the body, if so. The page is not at fault.
+    pub(crate) no_room: Option<String>,
 }
 
 /// What to request.
@@ -292,6 +294,7 @@ impl Clients {
             bytes: 0,
             start: Bytes::new(),
             spoiled: None,
+            no_room: None,
         };
         let codings = match Codings::of(&answer.headers) {
             Ok(codings) => codings,
@@ -320,6 +323,10 @@ impl Clients {
         let saving = match body {
             Body::Save(dir) if fine => match Saving::begin(dir, url) {
                 Ok(saving) => Some(saving),
+                Err(why) if is_no_room(&why) => {
+                    answer.no_room = Some(io_words(&why));
+                    return Ok(Came::Answer(answer));
+                }
                 Err(why) => {
                     answer.spoiled = Some(format!("{}: {}", dir.display(), io_words(&why)));
                     return Ok(Came::Answer(answer));
@@ -366,6 +373,10 @@ impl Clients {
                 Some(too_long(bytes_max))
             }
             Some(Enough::NotSaved(why)) => Some(why),
+            Some(Enough::NoRoom(why)) => {
+                answer.no_room = Some(why);
+                None
+            }
             _ => None,
         };
         answer.spoiled = answer.spoiled.or(enough);
