@@ -260,7 +260,9 @@ impl Engine {
         let mut shared = self.lock();
         let Shared { lanes, watching } = &mut *shared;
         let now = self.limits.now();
-        let take = lanes.take(now, |lane| self.limits.may_leave(lane));
+        let take = lanes.take(now, |lane| {
+            self.limits.may_leave(lane, self.egresses.bound(lane))
+        });
         match take {
             Take::Wait(until) => {
                 let until = until.unwrap_or(Timestamp::NEVER);

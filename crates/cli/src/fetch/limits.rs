@@ -27,6 +27,7 @@ use super::lanes::{KeySet, Lane, Refused};
 use super::rules::read;
 use super::trace::Trace;
 use super::transport::client::Came;
+use super::transport::egresses::Bound;
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
@@ -156,14 +157,27 @@ impl Limits {
         self.limiter.now()
     }
 
-    /// Returns a permit if a request of `lane` may leave now.
-    pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
+    /// Returns a permit if a request of `lane` may leave now, through the egress `bound` if there is
+    /// one.
+    pub(crate) fn may_leave(&self, lane: &Lane, bound: Option<Bound>) -> Result<Leave, Refused> {
         // An egress's turn passes when a request leaves, not when permits are asked for, which
         // happens under the lanes' lock.
         let ways = self.egresses.len().max(1);
         let turn = self.turn.load(Ordering::Relaxed) % ways;
+        let turn = bound.map_or(turn, |bound| bound.egress);
         if let [keys] = self.keys_now(lane) {
             return self.leave(lane, keys, turn);
+        }
+        if let Some(bound) = bound
+            && let Some(keys) = lane.keys.get(bound.egress)
+        {
+            return self.leave(lane, keys, bound.egress).map_err(|refused| {
+                match refused {
+                    // Other pages may leave through other egresses.
+                    Refused::At(at) | Refused::Slot(at, _) if bound.is_of_page => Refused::Page(at),
+                    other => other,
+                }
+            });
         }
         // This asks the egress that is next in turn, and then the others.
         let mut soonest: Option<Refused> = None;

@@ -86,11 +86,13 @@ pub(super) fn say_doubt(engine: &Engine, url: &Url, report: &Report, directions:
 pub(super) fn keep(
     engine: &Engine,
     lane: LaneId,
-    pending: Box<Pending>,
+    mut pending: Box<Pending>,
     last: &Last<'_>,
     alike: u32,
     error: Option<String>,
 ) {
+    // A refusal through one proxy is not evaded through another.
+    pending.is_bound = true;
     let kept = Kept {
         alike,
         bytes: last.report.bytes,

@@ -1,17 +1,18 @@
 //! The life of one request: it is sent and reported to its limits. Then its page is finished,
 //! retried later, or continued at the target of a redirect.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
-use politely::core::signal::{Failure, Report, Resource, Signal, WallClock, classify};
+use politely::core::signal::{Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
 use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
+use super::depart::depart;
 use super::engine::Engine;
 use super::full_disk::Place;
 use super::lanes::pending::{Pending, Purpose};
@@ -24,7 +25,8 @@ use super::report::output::Row;
 use super::report::save::place;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots_answer::robots_over;
-use super::transport::client::{Answer, Body, Came, Get, Lost};
+use super::transport::client::{Answer, Body, Came, Get};
+use super::transport::egresses::NoEgress;
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
@@ -65,11 +67,15 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         is_once: pending.begins_again(),
         needs_start: leave.needs_body(),
     };
-    let (came, took) = match depart(engine, &mut leave, get).await {
+    let (came, took) = match depart(engine, &mut leave, &mut pending, get).await {
         Ok(ended) => ended,
-        Err(not_before) => {
+        Err(NoEgress::Before(not_before)) => {
             drop(leave);
             return unsent(engine, lane, pending, not_before);
+        }
+        Err(NoEgress::Hopeless(why)) => {
+            drop(leave);
+            return finish(engine, lane, &pending, None, Some(&why));
         }
     };
     if own_machine::is_at_fault(engine, lane, &came) {
@@ -160,65 +166,6 @@ fn next_step(
         after(pending, last.came, last.report, last.url, wait_max)
     } else {
         after_failure(engine, lane, pending, last.came, last.report, own)
-    }
-}
-
-/// Records that a request leaves, and sends it. Returns its result, and how long it took.
-///
-/// # Errors
-/// The request did not leave: it could not be recorded, or no egress works. The error is the time
-/// of the next try.
-async fn depart(
-    engine: &Engine,
-    leave: &mut Leave,
-    get: Get<'_>,
-) -> Result<(Came, Duration), Timestamp> {
-    let now = engine.limits.now();
-    let egress = engine.egresses.choose(now, leave.egress)?;
-    if !engine.write_sent(leave) {
-        return Err(now);
-    }
-    leave.sent();
-    let began = Instant::now();
-    let came = leave.during(fetch(engine, egress, get)).await?;
-    Ok((came, began.elapsed()))
-}
-
-/// Sends a GET through `egress`, and through others while egresses fail.
-///
-/// # Errors
-/// No egress is left, though one worked before. The error is the time of the next try.
-async fn fetch(engine: &Engine, mut egress: usize, get: Get<'_>) -> Result<Came, Timestamp> {
-    loop {
-        let ended = engine.clients.get(egress, engine.hosts(), get).await;
-        let why = match ended {
-            Ok(Came::Failed(mut lost)) if lost.failure == Failure::Connect => {
-                // The proxy works, and it cannot reach the host.
-                engine.egresses.worked(egress);
-                lost.words.insert_str(0, &engine.egresses.through(egress));
-                return Ok(Came::Failed(lost));
-            }
-            Ok(came) => {
-                if matches!(came, Came::Answer(_)) {
-                    engine.egresses.worked(egress);
-                }
-                return Ok(came);
-            }
-            Err(why) => why,
-        };
-        let now = engine.limits.now();
-        if let Some(next) = engine.egresses.failed(now, egress, &why, &engine.talk) {
-            egress = next;
-        } else if let Some(next_try) = engine.egresses.next_try(now) {
-            return Err(next_try);
-        } else {
-            let words = format!("{}{why}", engine.egresses.through(egress));
-            return Ok(Came::Failed(Lost {
-                failure: Failure::Connect,
-                words,
-                trouble: None,
-            }));
-        }
     }
 }
 

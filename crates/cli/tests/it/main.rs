@@ -39,6 +39,7 @@ mod otlp;
 mod packages;
 mod policy;
 mod proxies;
+mod proxy_by;
 mod python_client;
 mod real_peers;
 mod refusals;

@@ -13,12 +13,12 @@ use politely::RefusalReason;
 use politely::core::Timestamp;
 use politely::core::fault::{GivenUp, Outage};
 use politely::core::retry::{Budget, BudgetRule};
-use politely_api::wire::StatusCounts;
 use url::Url;
 
 use super::doubt::Doubts;
 use super::pending::{Page, Pending};
 use super::returned::{Ready, Resting, Returned};
+use super::tally::Tally;
 use super::{KeySet, LaneId};
 use crate::fetch::robots::{Rules, Standing};
 
@@ -103,20 +103,6 @@ pub(super) enum Awaited {
     Keys,
     /// Further pages out of the crawl.
     Pages,
-}
-
-/// A lane's counts of pages, requests and bytes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) pages: u64,
-    pub(crate) failed: u64,
-    /// Requests that a limit refused.
-    pub(crate) refused: u64,
-    /// Requests that a challenge or a block page answered.
-    pub(crate) blocked: u64,
-    pub(crate) requests: u64,
-    pub(crate) bytes: u64,
-    pub(crate) statuses: StatusCounts,
 }
 
 /// The next page of a lane.
@@ -345,15 +331,27 @@ impl Lane {
         }
     }
 
+    /// Returns the next request, if it was sent before. A proof is for a page that is kept in doubt.
+    pub(crate) fn next_returned(&self) -> Option<&Pending> {
+        if self.doubts.wants_proof() {
+            return self.doubts.pages.first().map(|kept| &*kept.pending);
+        }
+        if let Some(errand) = self.errands.front() {
+            return Some(errand);
+        }
+        let queues = self.returned.0.as_ref()?;
+        match self.first_awake() {
+            First::Redirected => queues.redirected.front().map(|page| &**page),
+            First::Ready => queues.ready.peek().map(|Reverse(page)| &*page.pending),
+            First::Fresh | First::At(_) | First::None => None,
+        }
+    }
+
     /// Returns the URL of the next page, if it is known.
     fn page_url(&self) -> Option<Url> {
         match self.first_awake() {
             First::Fresh => Url::parse(&self.fresh.front()?.url).ok(),
-            First::Redirected => self.returned.0.as_ref()?.redirected.front()?.url(),
-            First::Ready => {
-                let Reverse(page) = self.returned.0.as_ref()?.ready.peek()?;
-                page.pending.url()
-            }
+            First::Redirected | First::Ready => self.next_returned()?.url(),
             First::At(_) | First::None => None,
         }
     }

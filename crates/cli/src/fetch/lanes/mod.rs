@@ -16,6 +16,7 @@ pub(super) mod lane;
 pub(super) mod pending;
 mod returned;
 mod supply;
+mod tally;
 mod turn;
 mod under_way;
 
@@ -34,8 +35,9 @@ use url::{Position, Url};
 
 use crate::fetch::robots::Standing;
 
-pub(crate) use lane::{Lane, Tally};
+pub(crate) use lane::Lane;
 use pending::{Pending, Purpose};
+pub(crate) use tally::Tally;
 
 use doubt::Kept;
 use gates::Gate;

@@ -62,6 +62,10 @@ pub(crate) struct Pending {
     is_temporary: bool,
     /// Whether the page began again at its own URL. Its failures then count together.
     began_again: bool,
+    /// The egress of the last request.
+    pub(crate) egress: Option<usize>,
+    /// Whether a refusal may have come through that egress, so the page takes no other.
+    pub(crate) is_bound: bool,
     /// The last failure, in words.
     pub(crate) trouble: Option<Box<str>>,
     /// Time at the head of the queue without a permit, in microseconds.
@@ -84,6 +88,8 @@ impl Pending {
             failed_at: home,
             is_temporary: false,
             began_again: false,
+            egress: None,
+            is_bound: false,
             trouble: None,
             waited_us: 0,
         }

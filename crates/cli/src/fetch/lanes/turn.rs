@@ -145,7 +145,10 @@ impl Lanes {
                 Next::Prove => match may_leave(lane) {
                     Ok(permit) => {
                         if let Some(url) = &lane.doubts.served {
-                            let pending = Box::new(Pending::proof(id, url));
+                            let mut pending = Box::new(Pending::proof(id, url));
+                            if let Some(page) = lane.next_returned() {
+                                (pending.egress, pending.is_bound) = (page.egress, page.is_bound);
+                            }
                             self.waiting += 1;
                             return self.job(id, pending, permit, now);
                         }
