@@ -80,6 +80,7 @@ async fn fetch(
                 failure: Failure::Connect,
                 words,
                 trouble: None,
+                is_http2: false,
             }));
         }
     }

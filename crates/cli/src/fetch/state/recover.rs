@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use politely::Recovery;
 use politely::core::key::Key;
+use url::Url;
 
 use super::sent::Known;
 use crate::exit::io_words;
@@ -114,6 +115,9 @@ impl Engine {
         }
         for key in self.limits.keys_of_rules(lane) {
             self.restore(&key, true);
+        }
+        if let (Ok(true), Ok(url)) = (store.is_http1(&lane.origin), Url::parse(&lane.origin)) {
+            self.clients.speak_http1(&url);
         }
         if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
             let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);

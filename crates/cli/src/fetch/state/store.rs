@@ -16,6 +16,8 @@ use crate::fetch::robots::Cached;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
 const ROBOTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("robots");
+/// Origins that HTTP/1.1 is spoken with.
+const HTTP1: TableDefinition<'_, &str, ()> = TableDefinition::new("http1");
 
 /// The version of the format. It is raised when a record's meaning changes.
 const FORMAT: u64 = 2;
@@ -25,6 +27,8 @@ const FORMAT: u64 = 2;
 pub(crate) struct Batch {
     pub(crate) keys: Vec<(String, Vec<u8>)>,
     pub(crate) robots: Vec<(String, Cached)>,
+    /// Origins that speak HTTP/1.1 only.
+    pub(crate) http1: Vec<String>,
 }
 
 pub(crate) struct Store {
@@ -112,6 +116,7 @@ impl Store {
                 }
                 change.open_table(KEYS)?;
                 change.open_table(ROBOTS)?;
+                change.open_table(HTTP1)?;
                 known.unwrap_or(FORMAT)
             };
             change.commit()?;
@@ -154,6 +159,14 @@ impl Store {
         })
     }
 
+    /// Returns whether HTTP/1.1 is spoken with `origin`.
+    pub(crate) fn is_http1(&self, origin: &str) -> Result<bool> {
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(HTTP1)?;
+            Ok(table.get(origin)?.is_some())
+        })
+    }
+
     /// Stores `batch` durably. The error is in words.
     pub(crate) fn keep(&self, batch: &Batch) -> std::result::Result<(), String> {
         let written = self.change(|database| write(database, batch));
@@ -177,6 +190,10 @@ fn write(database: &Database, batch: &Batch) -> Result<()> {
                 robots.insert(origin.as_str(), bytes.as_slice())?;
             }
         }
+        let mut http1 = change.open_table(HTTP1)?;
+        for origin in &batch.http1 {
+            http1.insert(origin.as_str(), ())?;
+        }
     }
     Ok(change.commit()?)
 }
@@ -198,6 +215,7 @@ mod tests {
             .keep(&Batch {
                 keys: vec![("a".into(), vec![1, 2])],
                 robots: vec![("http://a".into(), cached.clone())],
+                http1: vec!["https://b".into()],
             })
             .unwrap();
         store.set_input_complete(true).unwrap();
@@ -207,6 +225,8 @@ mod tests {
         assert_eq!(store.key("a").unwrap(), Some(vec![1, 2]));
         assert_eq!(store.key("b").unwrap(), None);
         assert_eq!(store.robots("http://a").unwrap(), Some(cached));
+        assert!(store.is_http1("https://b").unwrap());
+        assert!(!store.is_http1("https://a").unwrap());
     }
 
     #[test]

@@ -4,14 +4,16 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
-use politely::attempts::{Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of};
+use politely::attempts::{
+    Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of, unprocessed,
+};
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
 use politely::core::signal::{BODY_SCANNED, Failure, Outcome};
@@ -35,8 +37,10 @@ pub(crate) struct Clients {
     fresh: Vec<Way>,
     /// For HTTP/1.1 only. It is made when the first origin requires it.
     http1: OnceLock<Vec<Way>>,
-    /// The origins that answered `HTTP_1_1_REQUIRED`.
+    /// The origins that require HTTP/1.1, or whose HTTP/2 is malformed.
     http1_origins: Origins,
+    /// Those of them that are not stored yet.
+    http1_found: Mutex<Vec<String>>,
     /// `None` with `--no-cookies`.
     cookies: Option<Cookies>,
     settings: Settings,
@@ -77,6 +81,8 @@ pub(crate) struct Lost {
     pub(crate) words: String,
     /// What may be wrong with this machine.
     pub(crate) trouble: Option<Trouble>,
+    /// Whether the HTTP/2 of the server is malformed.
+    pub(crate) is_http2: bool,
 }
 
 /// Why an egress failed.
@@ -151,6 +157,7 @@ impl Clients {
             fresh: ways(settings, 0, Versions::All)?,
             http1: OnceLock::new(),
             http1_origins: Origins::default(),
+            http1_found: Mutex::default(),
             cookies: (settings.cookies).then(|| Cookies::new(settings.proxies.len())),
             settings: settings.clone(),
             keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
@@ -181,12 +188,22 @@ impl Clients {
         hosts: usize,
         get: Get<'_>,
     ) -> Result<Came, WayFailed> {
-        let attempt = self.attempt(egress, hosts, get, Instant::now());
+        let attempt = async {
+            let began = Instant::now();
+            let ended = self.attempt(egress, hosts, get, began).await?;
+            if let Came::Failed(Lost { is_http2: true, .. }) = &ended {
+                // The head was fine, and the body was malformed.
+                self.speak_http1(get.url);
+                return self.attempt(egress, hosts, get, began).await;
+            }
+            Ok(ended)
+        };
         let Ok(ended) = tokio::time::timeout(self.timeout, attempt).await else {
             return Ok(Came::Failed(Lost {
                 failure: Failure::Timeout,
                 words: format!("no whole answer within {:?}", self.timeout),
                 trouble: Some(Trouble::Silent),
+                is_http2: false,
             }));
         };
         ended
@@ -223,13 +240,37 @@ impl Clients {
                 None => return Err(lost.why),
                 Some(Unprocessed::Closed) if get.is_once => return Err(lost.why),
                 Some(Unprocessed::Http1Required) => {
-                    self.http1_origins.add(origin);
+                    self.speak_http1(url);
                     self.http1(egress)?
                 }
                 Some(_) if self.http1_origins.has(origin) => self.http1(egress)?,
                 Some(_) => &self.fresh[egress % self.fresh.len()],
             };
         }
+    }
+
+    /// Speaks HTTP/1.1 with the origin of `url` from now on.
+    pub(crate) fn speak_http1(&self, url: &Url) {
+        let origin = self.http1_origins.origin(url);
+        if !self.http1_origins.has(origin) {
+            self.http1_origins.add(origin);
+            self.http1_found().push(url.origin().ascii_serialization());
+        }
+    }
+
+    /// Returns the origins that speak HTTP/1.1 only and were found since the last call.
+    pub(crate) fn take_http1_found(&self) -> Vec<String> {
+        std::mem::take(&mut *self.http1_found())
+    }
+
+    /// Puts origins back that could not be stored.
+    pub(crate) fn found_http1(&self, origins: Vec<String>) {
+        self.http1_found().extend(origins);
+    }
+
+    fn http1_found(&self) -> MutexGuard<'_, Vec<String>> {
+        let found = self.http1_found.lock();
+        found.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the transport of `egress` over HTTP/1.1.
@@ -363,6 +404,7 @@ impl Clients {
                         failure: undecoded(&error),
                         words: error.to_string(),
                         trouble: None,
+                        is_http2: false,
                     }));
                 }
             }
@@ -420,6 +462,7 @@ fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
         failure,
         words,
         trouble,
+        is_http2: unprocessed(error) == Some(Unprocessed::Http1Required),
     }))
 }
 

@@ -57,7 +57,7 @@ pub(super) struct Lost {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Versions {
     All,
-    /// HTTP/1.1 only, for origins that answered `HTTP_1_1_REQUIRED`.
+    /// HTTP/1.1 only, for origins that require it or whose HTTP/2 is malformed.
     Http1,
 }
 
