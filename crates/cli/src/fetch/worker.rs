@@ -381,17 +381,13 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
     let origin = engine.lock().lanes.lane(lane).origin.to_string();
     let Ok(url) = Url::parse(&origin) else { return };
     let host = url.host_str().unwrap_or_default().to_owned();
-    let port = url.port_or_known_default().unwrap_or(80);
-    let lookup = tokio::time::timeout(
-        engine.settings.timeout,
-        tokio::net::lookup_host((host, port)),
-    )
-    .await;
+    let looking_up = engine.clients.resolver().lookup(&host);
+    let lookup = tokio::time::timeout(engine.settings.timeout, looking_up).await;
     // The smallest address, so that all runs and hosts of one machine agree.
     let address = lookup
         .ok()
         .and_then(Result::ok)
-        .and_then(|found| found.map(|found| found.ip()).min());
+        .and_then(|found| found.into_iter().min());
     let key = address.map(Key::address).or_else(|| Key::of_url(&url).ok());
     let keys = key
         .into_iter()

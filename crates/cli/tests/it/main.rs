@@ -34,6 +34,7 @@ mod lock;
 mod manual;
 mod metrics;
 mod misbehaving;
+mod names;
 mod no_effect;
 mod otlp;
 mod packages;

@@ -22,6 +22,7 @@ use url::Url;
 use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
 use super::proxy::ProxyError;
+use super::resolver::Resolver;
 use super::trouble::trouble_of;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Versions, Way, next};
@@ -44,6 +45,7 @@ pub(crate) struct Clients {
     /// `None` with `--no-cookies`.
     cookies: Option<Cookies>,
     settings: Settings,
+    resolver: Resolver,
     /// The maximum number of hosts for which connections are kept.
     keep_hosts_max: usize,
     has_proxies: bool,
@@ -152,20 +154,27 @@ impl Clients {
     pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
         let concurrency = settings.concurrency as usize;
         let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
+        let resolver = Resolver::default();
         Ok(Self {
-            keeping: ways(settings, concurrency, Versions::All)?,
-            fresh: ways(settings, 0, Versions::All)?,
+            keeping: ways(settings, concurrency, Versions::All, &resolver)?,
+            fresh: ways(settings, 0, Versions::All, &resolver)?,
             http1: OnceLock::new(),
             http1_origins: Origins::default(),
             http1_found: Mutex::default(),
             cookies: (settings.cookies).then(|| Cookies::new(settings.proxies.len())),
             settings: settings.clone(),
+            resolver,
             keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
             has_proxies: !settings.proxies.is_empty(),
             timeout: settings.timeout,
             body_max: settings.max_body,
             reads_bodies: false,
         })
+    }
+
+    /// Returns the resolver of names.
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.resolver
     }
 
     /// Returns the transport of `egress` in a run over `hosts` hosts.
@@ -278,7 +287,7 @@ impl Clients {
         let ways = if let Some(ways) = self.http1.get() {
             ways
         } else {
-            let made = ways(&self.settings, 0, Versions::Http1);
+            let made = ways(&self.settings, 0, Versions::Http1, &self.resolver);
             let made = made.map_err(|why| why.0)?;
             self.http1.get_or_init(|| made)
         };
@@ -429,13 +438,18 @@ impl Clients {
 }
 
 /// Returns the transport of each egress, which keeps up to `keep` idle connections per host.
-fn ways(settings: &Settings, keep: usize, versions: Versions) -> Result<Vec<Way>, Wrong> {
+fn ways(
+    settings: &Settings,
+    keep: usize,
+    versions: Versions,
+    resolver: &Resolver,
+) -> Result<Vec<Way>, Wrong> {
     if settings.proxies.is_empty() {
-        return Ok(vec![Way::new(settings, None, keep, versions)?]);
+        return Ok(vec![Way::new(settings, None, keep, versions, resolver)?]);
     }
     let proxies = settings.proxies.iter();
     proxies
-        .map(|proxy| Way::new(settings, Some(proxy), keep, versions))
+        .map(|proxy| Way::new(settings, Some(proxy), keep, versions, resolver))
         .collect()
 }
 

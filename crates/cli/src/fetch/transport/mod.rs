@@ -6,6 +6,7 @@
 //! | `egresses` | which proxy a request takes |
 //! | `ways` | the pooled client of one route |
 //! | `proxy` | connects directly, or through a proxy |
+//! | `resolver` | keeps the addresses of names |
 //! | `connection` | notes whether a connection was used before |
 //! | `head` | repairs heads that hyper would refuse |
 //! | `cookies` | the cookies of each egress |
@@ -19,6 +20,7 @@ mod cookies;
 pub(super) mod egresses;
 mod head;
 mod proxy;
+pub(super) mod resolver;
 mod trouble;
 mod unexpected;
 mod ways;
