@@ -423,7 +423,7 @@ impl Engine {
         let batch = Batch {
             keys: states.collect(),
             robots,
-            http1: self.clients.take_http1_found(),
+            http1: self.clients.http1_origins.take_found(),
         };
         if batch.keys.is_empty() && batch.robots.is_empty() && batch.http1.is_empty() {
             return Ok(());
@@ -431,7 +431,7 @@ impl Engine {
         if let Err(why) = store.keep(&batch) {
             // The next call writes them.
             self.robots_kept().extend(batch.robots);
-            self.clients.found_http1(batch.http1);
+            self.clients.http1_origins.put_back(batch.http1);
             if let Some(sent) = &self.sent {
                 keys.into_iter().for_each(|key| sent.touch(key));
             }

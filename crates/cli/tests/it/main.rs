@@ -46,6 +46,7 @@ mod real_peers;
 mod refusals;
 mod resume;
 mod run;
+mod run_ends;
 mod secrets;
 mod simulate;
 mod tidy;

@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use politely::RefusalReason;
 use politely::core::Timestamp;
@@ -19,6 +18,7 @@ use super::doubt::Doubts;
 use super::pending::{Page, Pending};
 use super::returned::{Ready, Resting, Returned};
 use super::tally::Tally;
+use super::unit::Unit;
 use super::{KeySet, LaneId};
 use crate::fetch::robots::{Rules, Standing};
 
@@ -28,13 +28,6 @@ const BLAMING_MIN: u32 = 2;
 /// The number of untried URLs that go before such a page.
 const EARLY_AFTER: u64 = 1;
 
-/// The first length of a unit, and the factor by which it grows and shrinks.
-const UNIT_LEN_MIN: u32 = 1;
-const UNIT_GROWTH: u32 = 4;
-/// The time for which the pages of a unit should last.
-const UNIT_TIME: Duration = Duration::from_secs(1);
-/// The length from which on a lane takes further pages before it has sent the last one.
-const UNIT_LEN_EARLY: u32 = 4;
 /// The number of waiting pages that failed from which on a lane takes no further pages. It bounds
 /// the memory of a host that refuses everything.
 const RETURNED_MAX: usize = 10_000;
@@ -56,10 +49,8 @@ pub(crate) struct Lane {
     pub(super) backlog: u32,
     /// Pages that were taken out of the crawl and not tried yet.
     pub(super) fresh: VecDeque<Page>,
-    /// The number of pages that were taken last.
-    unit_len: u32,
-    /// The time when pages were taken last.
-    filled_at: Timestamp,
+    /// The pages that were taken last.
+    pub(super) unit: Unit,
     /// The number of pages ever added.
     pub(super) added: u64,
     pub(super) returned: Returned,
@@ -141,8 +132,7 @@ impl Lane {
             in_line: false,
             backlog: 0,
             fresh: VecDeque::new(),
-            unit_len: UNIT_LEN_MIN,
-            filled_at: Timestamp::ZERO,
+            unit: Unit::default(),
             added: 0,
             returned: Returned::default(),
             blaming: 0,
@@ -267,6 +257,14 @@ impl Lane {
             GivenUp::NeverAnswered { is_all, .. } => (is_all, "failure"),
         };
         let option = if is_all { " (--give-up-after)" } else { "" };
+        let is_closed = matches!(
+            self.robots,
+            Standing::Unavailable { .. } | Standing::Asking { .. }
+        );
+        if is_closed && matches!(why, GivenUp::ServedNothing { .. }) {
+            let answer = &self.last_failure;
+            return format!("robots.txt answers {answer}: the host is closed to crawlers{option}");
+        }
         format!("{why}{option}; the last {last}: {}", self.last_failure)
     }
 
@@ -290,22 +288,7 @@ impl Lane {
 
     /// Returns whether further pages should be taken while others are being sent.
     pub(super) fn is_low(&self) -> bool {
-        let is_fast = self.unit_len >= UNIT_LEN_EARLY;
-        let is_low = self.fresh.len() as u32 <= self.unit_len / 2;
-        is_fast && is_low && self.backlog > 0 && self.awaits.is_none()
-    }
-
-    /// Returns how many pages to take at `now`, at most `most`: as many as leave in about a second.
-    pub(super) fn fill_len(&mut self, now: Timestamp, most: u32) -> u32 {
-        let lasted = now.since(self.filled_at);
-        if lasted < UNIT_TIME / 2 {
-            self.unit_len *= UNIT_GROWTH;
-        } else if lasted > UNIT_TIME * 2 {
-            self.unit_len /= UNIT_GROWTH;
-        }
-        self.unit_len = self.unit_len.clamp(UNIT_LEN_MIN, most);
-        self.filled_at = now;
-        self.unit_len
+        self.backlog > 0 && self.awaits.is_none() && self.unit.is_low(self.fresh.len())
     }
 
     pub(super) fn ask_robots(&mut self, id: LaneId) {

@@ -19,6 +19,7 @@ mod supply;
 mod tally;
 mod turn;
 mod under_way;
+mod unit;
 
 use std::collections::HashMap;
 use std::sync::Arc;

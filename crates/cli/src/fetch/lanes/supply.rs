@@ -13,7 +13,7 @@ impl Lanes {
     pub(crate) fn fill_len(&mut self, id: LaneId, most: u32, now: Timestamp) -> (Arc<str>, u32) {
         let lane = &mut self.all[id as usize];
         lane.awaits = Some(Awaited::Pages);
-        (Arc::clone(&lane.origin), lane.fill_len(now, most))
+        (Arc::clone(&lane.origin), lane.unit.next_len(now, most))
     }
 
     /// Gives lane `id` the next of its pages. Returns `false` if pages are missing.

@@ -117,7 +117,7 @@ impl Engine {
             self.restore(&key, true);
         }
         if let (Ok(true), Ok(url)) = (store.is_http1(&lane.origin), Url::parse(&lane.origin)) {
-            self.clients.speak_http1(&url);
+            self.clients.http1_origins.restore(&url);
         }
         if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
             let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);

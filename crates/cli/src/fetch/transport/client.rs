@@ -4,16 +4,14 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
-use politely::attempts::{
-    Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of, unprocessed,
-};
+use politely::attempts::{PartialContent, REPEATS_MAX, Unprocessed, failure_of, unprocessed};
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
 use politely::core::signal::{BODY_SCANNED, Failure, Outcome};
@@ -21,6 +19,7 @@ use url::Url;
 
 use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
+use super::http1::Http1Origins;
 use super::proxy::ProxyError;
 use super::resolver::Resolver;
 use super::trouble::trouble_of;
@@ -38,10 +37,7 @@ pub(crate) struct Clients {
     fresh: Vec<Way>,
     /// For HTTP/1.1 only. It is made when the first origin requires it.
     http1: OnceLock<Vec<Way>>,
-    /// The origins that require HTTP/1.1, or whose HTTP/2 is malformed.
-    http1_origins: Origins,
-    /// Those of them that are not stored yet.
-    http1_found: Mutex<Vec<String>>,
+    pub(crate) http1_origins: Http1Origins,
     /// `None` with `--no-cookies`.
     cookies: Option<Cookies>,
     settings: Settings,
@@ -159,8 +155,7 @@ impl Clients {
             keeping: ways(settings, concurrency, Versions::All, &resolver)?,
             fresh: ways(settings, 0, Versions::All, &resolver)?,
             http1: OnceLock::new(),
-            http1_origins: Origins::default(),
-            http1_found: Mutex::default(),
+            http1_origins: Http1Origins::default(),
             cookies: (settings.cookies).then(|| Cookies::new(settings.proxies.len())),
             settings: settings.clone(),
             resolver,
@@ -202,7 +197,7 @@ impl Clients {
             let ended = self.attempt(egress, hosts, get, began).await?;
             if let Came::Failed(Lost { is_http2: true, .. }) = &ended {
                 // The head was fine, and the body was malformed.
-                self.speak_http1(get.url);
+                self.http1_origins.add(get.url);
                 return self.attempt(egress, hosts, get, began).await;
             }
             Ok(ended)
@@ -229,8 +224,7 @@ impl Clients {
         let url = get.url;
         let cookies = self.cookies.as_ref();
         let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
-        let origin = self.http1_origins.origin(url);
-        let mut way = if self.http1_origins.has(origin) {
+        let mut way = if self.http1_origins.has(url) {
             self.http1(egress)?
         } else {
             self.way(egress, hosts)
@@ -249,37 +243,13 @@ impl Clients {
                 None => return Err(lost.why),
                 Some(Unprocessed::Closed) if get.is_once => return Err(lost.why),
                 Some(Unprocessed::Http1Required) => {
-                    self.speak_http1(url);
+                    self.http1_origins.add(url);
                     self.http1(egress)?
                 }
-                Some(_) if self.http1_origins.has(origin) => self.http1(egress)?,
+                Some(_) if self.http1_origins.has(url) => self.http1(egress)?,
                 Some(_) => &self.fresh[egress % self.fresh.len()],
             };
         }
-    }
-
-    /// Speaks HTTP/1.1 with the origin of `url` from now on.
-    pub(crate) fn speak_http1(&self, url: &Url) {
-        let origin = self.http1_origins.origin(url);
-        if !self.http1_origins.has(origin) {
-            self.http1_origins.add(origin);
-            self.http1_found().push(url.origin().ascii_serialization());
-        }
-    }
-
-    /// Returns the origins that speak HTTP/1.1 only and were found since the last call.
-    pub(crate) fn take_http1_found(&self) -> Vec<String> {
-        std::mem::take(&mut *self.http1_found())
-    }
-
-    /// Puts origins back that could not be stored.
-    pub(crate) fn found_http1(&self, origins: Vec<String>) {
-        self.http1_found().extend(origins);
-    }
-
-    fn http1_found(&self) -> MutexGuard<'_, Vec<String>> {
-        let found = self.http1_found.lock();
-        found.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the transport of `egress` over HTTP/1.1.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `client` | one attempt, from the request to the end of the body |
 //! | `egresses` | which proxy a request takes |
+//! | `http1` | which origins HTTP/1.1 is spoken with |
 //! | `ways` | the pooled client of one route |
 //! | `proxy` | connects directly, or through a proxy |
 //! | `resolver` | keeps the addresses of names |
@@ -19,6 +20,7 @@ mod connection;
 mod cookies;
 pub(super) mod egresses;
 mod head;
+mod http1;
 mod proxy;
 pub(super) mod resolver;
 mod trouble;
