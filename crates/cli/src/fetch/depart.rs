@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use politely::core::signal::Failure;
 
 use super::engine::Engine;
-use super::lanes::pending::Pending;
+use super::lanes::pending::{Pending, Through};
 use super::limits::Leave;
 use super::transport::client::{Came, Get, Lost};
 use super::transport::egresses::NoEgress;
@@ -25,7 +25,7 @@ pub(super) async fn depart(
     let egress = engine
         .egresses
         .choose(now, pending, get.url, leave.egress)?;
-    pending.egress = Some(egress);
+    took(pending, egress);
     if !engine.write_sent(leave) {
         return Err(NoEgress::Before(now));
     }
@@ -63,16 +63,16 @@ async fn fetch(
             Err(why) => why,
         };
         let now = engine.limits.now();
-        let is_bound = pending.is_bound;
+        let is_bound = pending.through.is_only();
         if let Some(next) = (engine.egresses).failed(now, egress, &why, is_bound, &engine.talk) {
             egress = next;
-            pending.egress = Some(egress);
+            took(pending, egress);
             engine.egresses.keep(get.url, egress);
         } else if let Some(next_try) = engine.egresses.next_try(now) {
             return Err(NoEgress::Before(next_try));
         } else {
             if engine.egresses.is_fixed() && !is_bound {
-                pending.egress = None;
+                pending.through = Through::None;
                 engine.egresses.leave(get.url, egress);
             }
             let words = format!("{}{why}", engine.egresses.through(egress));
@@ -83,5 +83,12 @@ async fn fetch(
                 is_http2: false,
             }));
         }
+    }
+}
+
+/// Records the egress of a request.
+fn took(pending: &mut Pending, egress: usize) {
+    if !pending.through.is_only() {
+        pending.through = Through::Last(egress);
     }
 }

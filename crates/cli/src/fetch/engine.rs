@@ -433,7 +433,9 @@ impl Engine {
             self.robots_kept().extend(batch.robots);
             self.clients.http1_origins.put_back(batch.http1);
             if let Some(sent) = &self.sent {
-                keys.into_iter().for_each(|key| sent.touch(key));
+                for key in keys {
+                    sent.touch(key);
+                }
             }
             return Err(why);
         }

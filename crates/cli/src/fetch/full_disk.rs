@@ -15,11 +15,12 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::fault::machine::PROBE_EVERY;
 
-use super::crawl::Finished;
+use super::crawl::{Finished, Kept};
 use super::engine::Engine;
 use super::lanes::LaneId;
 use super::report::output::Written;
 use super::report::save::probe_file;
+use super::state::store::Store;
 use crate::exit::{io_words, is_no_room};
 
 /// The room that a disk must have before the run goes on, in bytes. With less, it would be full
@@ -222,10 +223,10 @@ impl Engine {
         if let Some(dir) = &self.settings.state {
             probe(&dir.join("room"))?;
         }
-        let opened = self.crawl.kept().map_or(Ok(()), |kept| kept.recover());
+        let opened = self.crawl.kept().map_or(Ok(()), Kept::recover);
         let opened = opened.and_then(|()| {
             let store = self.store.as_ref();
-            store.map_or(Ok(()), |store| store.open_again())
+            store.map_or(Ok(()), Store::open_again)
         });
         opened.map_err(io::Error::other)
     }

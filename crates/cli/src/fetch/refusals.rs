@@ -92,7 +92,7 @@ pub(super) fn keep(
     error: Option<String>,
 ) {
     // A refusal through one proxy is not evaded through another.
-    pending.is_bound = true;
+    pending.through = pending.through.only();
     let kept = Kept {
         alike,
         bytes: last.report.bytes,

@@ -56,14 +56,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         let error = Some("the URL in the queue is damaged");
         return finish(engine, lane, &pending, None, error);
     };
-    let body = match (&engine.settings.save, page) {
-        (_, false) => Body::Keep(ROBOTS_MAX),
-        (Some(dir), true) => Body::Save(dir),
-        (None, true) => Body::Count,
-    };
     let get = Get {
         url: &url,
-        body,
+        body: body(engine, page),
         is_once: pending.begins_again(),
         needs_start: leave.needs_body(),
     };
@@ -102,10 +97,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     if let Some(plan) = &plan {
         follow_rule(engine, plan, &report, answer);
     }
-    if let Came::Answer(Answer {
-        no_room: Some(why), ..
-    }) = &came
-    {
+    if let Some(why) = came.no_room() {
         engine.no_room(Place::Save, why);
         return unsent(engine, lane, pending, engine.limits.now());
     }
@@ -150,6 +142,15 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
             again(engine, lane, pending, delay, &last);
         }
         (After::Onward(to), _) => onward(engine, lane, pending, to, &last),
+    }
+}
+
+/// Returns the use of a body of a page, or of a robots.txt or a proof.
+fn body(engine: &Engine, is_page: bool) -> Body<'_> {
+    match (&engine.settings.save, is_page) {
+        (_, false) => Body::Keep(ROBOTS_MAX),
+        (Some(dir), true) => Body::Save(dir),
+        (None, true) => Body::Count,
     }
 }
 

@@ -147,7 +147,7 @@ impl Lanes {
                         if let Some(url) = &lane.doubts.served {
                             let mut pending = Box::new(Pending::proof(id, url));
                             if let Some(page) = lane.next_returned() {
-                                (pending.egress, pending.is_bound) = (page.egress, page.is_bound);
+                                pending.through = page.through;
                             }
                             self.waiting += 1;
                             return self.job(id, pending, permit, now);

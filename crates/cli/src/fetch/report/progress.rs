@@ -82,7 +82,7 @@ async fn bars(engine: &Engine, earlier: (u64, u64)) {
     let mut eta = String::new();
     let mut draws = 0_u32;
     loop {
-        if draws % ETA_DRAWS == 0 {
+        if draws.is_multiple_of(ETA_DRAWS) {
             eta = Eta::of(engine).map_or_else(String::new, |eta| format!("eta {eta}, "));
         }
         draws = draws.wrapping_add(1);

@@ -59,6 +59,14 @@ pub(crate) enum Came {
 }
 
 impl Came {
+    /// Returns why there is no room for the body, if so.
+    pub(crate) fn no_room(&self) -> Option<&str> {
+        match self {
+            Self::Answer(answer) => answer.no_room.as_deref(),
+            Self::Failed(_) => None,
+        }
+    }
+
     /// Returns the outcome for the limits of the request.
     pub(crate) fn outcome(&self) -> Outcome<'_> {
         match self {
@@ -332,25 +340,18 @@ impl Clients {
         let part = PartialContent::of(answer.status, &answer.headers);
         answer.spoiled = part.map(|part| part.to_string());
         let fine = answer.status.is_success() && answer.spoiled.is_none();
-        if fine && !matches!(body, Body::Keep(_)) && codings.is_identity() {
-            let length = answer.headers.get(CONTENT_LENGTH);
-            let length = length.and_then(|length| length.to_str().ok()?.trim().parse::<u64>().ok());
-            if length.is_some_and(|length| length > self.body_max) {
-                answer.spoiled = Some(too_long(self.body_max));
-                return Ok(Came::Answer(answer));
-            }
+        let is_counted = fine && !matches!(body, Body::Keep(_));
+        if is_counted
+            && codings.is_identity()
+            && announced(&answer.headers).is_some_and(|length| length > self.body_max)
+        {
+            answer.spoiled = Some(too_long(self.body_max));
+            return Ok(Came::Answer(answer));
         }
         let saving = match body {
-            Body::Save(dir) if fine => match Saving::begin(dir, url) {
-                Ok(saving) => Some(saving),
-                Err(why) if is_no_room(&why) => {
-                    answer.no_room = Some(io_words(&why));
-                    return Ok(Came::Answer(answer));
-                }
-                Err(why) => {
-                    answer.spoiled = Some(format!("{}: {}", dir.display(), io_words(&why)));
-                    return Ok(Came::Answer(answer));
-                }
+            Body::Save(dir) if fine => match begin_saving(dir, url, &mut answer) {
+                None => return Ok(Came::Answer(answer)),
+                saving => saving,
             },
             _ => None,
         };
@@ -390,9 +391,7 @@ impl Clients {
         }
         let sink = intake.sink();
         let enough = match sink.enough.take() {
-            Some(Enough::TooLong) if fine && !matches!(body, Body::Keep(_)) => {
-                Some(too_long(bytes_max))
-            }
+            Some(Enough::TooLong) if is_counted => Some(too_long(bytes_max)),
             Some(Enough::NotSaved(why)) => Some(why),
             Some(Enough::NoRoom(why)) => {
                 answer.no_room = Some(why);
@@ -405,6 +404,22 @@ impl Clients {
         answer.start = std::mem::take(&mut sink.start).into();
         Ok(Came::Answer(answer))
     }
+}
+
+/// Returns the length of a body that a head announces.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    let length = headers.get(CONTENT_LENGTH)?;
+    length.to_str().ok()?.trim().parse().ok()
+}
+
+/// Creates the file for the body of `answer`, or records why that failed.
+fn begin_saving(dir: &Path, url: &Url, answer: &mut Answer) -> Option<Saving> {
+    match Saving::begin(dir, url) {
+        Ok(saving) => return Some(saving),
+        Err(why) if is_no_room(&why) => answer.no_room = Some(io_words(&why)),
+        Err(why) => answer.spoiled = Some(format!("{}: {}", dir.display(), io_words(&why))),
+    }
+    None
 }
 
 /// Returns the transport of each egress, which keeps up to `keep` idle connections per host.

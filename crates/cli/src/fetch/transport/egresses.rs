@@ -16,7 +16,7 @@ use super::client::WayFailed;
 use crate::config::{KeyKind, ProxyBy, Settings};
 use crate::fetch::input::lines::without_login;
 use crate::fetch::lanes::Lane;
-use crate::fetch::lanes::pending::Pending;
+use crate::fetch::lanes::pending::{Pending, Through};
 use crate::fetch::report::talk::Talk;
 
 /// The shortest wait of a request that found no proxy.
@@ -78,14 +78,12 @@ impl Egresses {
         if self.is_fixed || self.names.is_empty() {
             return Ok(turn);
         }
-        if pending.is_bound
-            && let Some(egress) = pending.egress
-        {
+        if let Through::Only(egress) = pending.through {
             return self.choose_only(now, egress);
         }
         let preferred = match self.by {
             ProxyBy::Attempt => turn,
-            ProxyBy::Page => pending.egress.unwrap_or(turn),
+            ProxyBy::Page => pending.through.egress().unwrap_or(turn),
             ProxyBy::Host => self.of_host(url),
         };
         let mut ways = self.ways();
@@ -117,7 +115,8 @@ impl Egresses {
             return None;
         }
         let returned = lane.next_returned();
-        let of_page = returned.and_then(|page| Some((page.egress?, page.is_bound)));
+        let of_page =
+            returned.and_then(|page| Some((page.through.egress()?, page.through.is_only())));
         let bound = |egress, is_of_page| Bound { egress, is_of_page };
         match (of_page, self.by) {
             (Some((egress, true)), _) | (Some((egress, _)), ProxyBy::Page) => {
