@@ -157,8 +157,8 @@ impl Limits {
         self.limiter.now()
     }
 
-    /// Returns a permit if a request of `lane` may leave now, through the egress `bound` if there is
-    /// one.
+    /// Returns a permit if a request of `lane` may leave now. It leaves through the egress `bound`,
+    /// if there is one.
     pub(crate) fn may_leave(&self, lane: &Lane, bound: Option<Bound>) -> Result<Leave, Refused> {
         // An egress's turn passes when a request leaves, not when permits are asked for, which
         // happens under the lanes' lock.

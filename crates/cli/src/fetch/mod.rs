@@ -9,10 +9,10 @@
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
 //!
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
-//! the state that they share, `fill` takes pages out of the crawl, `worker` sends one request, `depart` chooses its egress,
-//! `retry` decides what follows a request that failed, `limits` asks for permits, `rules` applies a
-//! policy, `own_machine` and `full_disk` pause the run, `robots` obeys robots.txt of each origin, and `trace` sends spans and numbers to a
-//! collector.
+//! the state that they share, `fill` takes pages out of the crawl, `worker` sends one request,
+//! `depart` chooses its egress, `retry` decides what follows a request that failed, `limits` asks
+//! for permits, `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots`
+//! obeys robots.txt of each origin, and `trace` sends spans and numbers to a collector.
 
 mod crawl;
 mod depart;

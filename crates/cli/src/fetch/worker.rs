@@ -218,8 +218,8 @@ fn follow_rule(engine: &Engine, plan: &Plan, report: &Report, answer: Option<&An
     }
 }
 
-/// Puts a request back that did not leave, or whose answer cannot be kept: this machine is at fault,
-/// or no egress works. It does not leave before `not_before`.
+/// Puts a request back that did not leave, or whose answer cannot be kept: this machine is at
+/// fault, or no egress works. It does not leave before `not_before`.
 fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: Timestamp) {
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;

@@ -74,7 +74,7 @@ impl Ways {
     }
 
     /// Returns `way` if it may be taken at `now`, as [`Ways::choose`] does, for a request that can
-    /// take no other: a host that blocks a page through one way is not asked for it through another.
+    /// take no other. A page that a host refused through one way is not asked for through another.
     ///
     /// # Errors
     /// The way is set aside. The error is the time at which to ask again.

@@ -314,7 +314,7 @@ impl Lane {
         }
     }
 
-    /// Returns the next request, if it was sent before. A proof is for a page that is kept in doubt.
+    /// Returns the next request, if it was sent before. A proof is for a page that is kept.
     pub(crate) fn next_returned(&self) -> Option<&Pending> {
         if self.doubts.wants_proof() {
             return self.doubts.pages.first().map(|kept| &*kept.pending);

@@ -89,7 +89,7 @@ impl End {
         let eta = eta.map_or_else(String::new, |eta| format!(", eta {eta}"));
         if engine.is_stopping() && !engine.is_closed() {
             talk.say(&format!("interrupted, {} left{eta}", self.left));
-        } else if self.left > 0 {
+        } else if self.left > 0 && !engine.is_closed() {
             talk.say(&format!("{} left{eta}", self.left));
         }
         match engine.settings.summary {

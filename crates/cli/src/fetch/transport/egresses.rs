@@ -63,7 +63,7 @@ impl Egresses {
         }
     }
 
-    /// Returns the egress for a request of `pending` for `url` at `now`: the one that it keeps, else
+    /// Returns the egress for a request of `pending` for `url` at `now`: the one that it keeps, or
     /// `turn`, or the next one that works.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Egresses {
         Ok(chosen)
     }
 
-    /// Returns `egress` for a page that may take no other, since its host may have refused it there.
+    /// Returns `egress` for a page that may take no other: its host may have refused it there.
     fn choose_only(&self, now: Timestamp, egress: usize) -> Result<usize, NoEgress> {
         let mut ways = self.ways();
         match ways.choose_only(now, egress) {

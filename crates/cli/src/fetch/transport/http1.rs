@@ -5,10 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use politely::attempts::Origins;
 use url::Url;
 
-/// Those origins, and which of them are not stored yet.
+/// The origins that HTTP/1.1 is spoken with.
 #[derive(Default)]
 pub(crate) struct Http1Origins {
     known: Origins,
+    /// The origins that are not stored yet.
     found: Mutex<Vec<String>>,
 }
 
