@@ -97,10 +97,12 @@ impl Ways {
         }
     }
 
-    /// Returns whether `way` failed so often that a request that can take no other ends.
+    /// Returns whether `way` failed so often, while another one works, that a request that can take
+    /// no other ends.
     pub fn is_hopeless(&self, way: usize) -> bool {
         let state = self.0.get(way).map(|way| way.state);
-        matches!(state, Some(State::Aside { length, .. }) if length > HOPELESS)
+        let another_works = self.next_try() == Timestamp::ZERO;
+        another_works && matches!(state, Some(State::Aside { length, .. }) if length > HOPELESS)
     }
 
     /// Returns when a way may be taken: [`Timestamp::ZERO`] if one works, else the end of the
@@ -206,6 +208,11 @@ mod tests {
             now = ways.choose_only(now, 0).unwrap_err();
             assert_eq!(ways.choose_only(now, 0), Ok(0));
         }
+        ways.failed(now, 0);
+        assert!(ways.is_hopeless(0));
+        ways.failed(now, 1);
+        assert!(!ways.is_hopeless(0), "no way works, so all requests wait");
+        ways.worked(1);
         ways.worked(0);
         assert!(!ways.is_hopeless(0));
     }
