@@ -68,6 +68,12 @@ pub(crate) fn io_words(error: &io::Error) -> String {
     })
 }
 
+/// Returns whether a write failed because the disk, or the user's share of it, is full.
+pub(crate) fn is_no_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}
+
 /// Returns why a text is not a URL.
 pub(crate) fn url_words(error: url::ParseError) -> String {
     match error {

@@ -233,7 +233,13 @@ impl Store for EmbeddedStore {
                 None => writes.remove(table, change.key),
             }
         }
-        writes.commit().map_err(|why| failed(&why))?;
+        if let Err(why) = writes.commit() {
+            drop(open);
+            // The journal's writer still has the batch, and writes it when it is dropped. The disk
+            // is full now, so that fails too: a batch that failed must not be there later.
+            *self.open.write() = None;
+            return Err(failed(&why));
+        }
         self.committed.fetch_add(1, Ordering::Release);
         Ok(())
     }

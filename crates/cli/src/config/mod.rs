@@ -11,7 +11,9 @@ mod words;
 
 pub(crate) use file::in_one_line;
 pub(crate) use labels::Labels;
-pub(crate) use words::{KeyKind, LawName, Profile, RetryName, StoreUnavailable, SummaryForm};
+pub(crate) use words::{
+    KeyKind, LawName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
+};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -134,10 +136,12 @@ pub(crate) struct Knobs {
     /// Maximum size of a decoded body (default 16MiB); a longer one is dropped and its URL fails
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_body: Option<Size>,
-    /// Send through this proxy (http, https, socks5); several proxies take turns, attempt by
-    /// attempt
+    /// Send through this proxy (http, https, socks5); several proxies take turns (--proxy-by)
     #[arg(long, value_name = "URL")]
     pub(crate) proxy: Vec<String>,
+    /// What keeps its proxy, if there are several
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) proxy_by: Option<ProxyBy>,
     /// Do not fetch or obey robots.txt
     #[arg(long)]
     pub(crate) no_robots: bool,
@@ -203,6 +207,7 @@ pub(crate) struct Settings {
     /// The maximum size of a decoded body, in bytes.
     pub(crate) max_body: u64,
     pub(crate) proxies: Vec<String>,
+    pub(crate) proxy_by: ProxyBy,
     pub(crate) robots: bool,
     pub(crate) user_agent: String,
     /// The product token that selects the robots.txt rules.
@@ -320,6 +325,7 @@ impl Settings {
             timeout: knobs.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0),
             max_body: knobs.max_body.map_or(MAX_BODY_DEFAULT, |size| size.0),
             proxies: knobs.proxy,
+            proxy_by: knobs.proxy_by.unwrap_or_default(),
             robots: !knobs.no_robots && profile == Profile::Crawler,
             user_agent,
             robots_token,
@@ -404,6 +410,9 @@ impl Knobs {
         if self.coordinator.is_none() && self.token_file.is_some() {
             return Err("--token-file has an effect only with --coordinator".to_owned());
         }
+        if self.proxy.is_empty() && self.proxy_by.is_some() {
+            return Err("--proxy-by has an effect only with --proxy".to_owned());
+        }
         let of_worker = [
             ("client", self.client.is_some()),
             ("labels", self.labels.is_some()),
@@ -459,6 +468,7 @@ impl Knobs {
             } else {
                 self.proxy
             },
+            proxy_by: self.proxy_by.or(under.proxy_by),
             no_robots: self.no_robots || under.no_robots,
             user_agent: self.user_agent.or(under.user_agent),
             robots_token: self.robots_token.or(under.robots_token),

@@ -128,6 +128,19 @@ pub(crate) enum KeyKind {
     EgressHost,
 }
 
+/// What keeps its proxy.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ProxyBy {
+    /// nothing: proxies take turns, attempt by attempt
+    #[default]
+    Attempt,
+    /// all attempts of a page go through one proxy
+    Page,
+    /// a host keeps its proxy and its cookies, until that proxy is set aside
+    Host,
+}
+
 /// The form of the summary at the end of the run.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]

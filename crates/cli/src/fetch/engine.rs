@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::Names;
 use super::crawl::{Crawl, Finished};
+use super::full_disk::{FullDisk, NO_ROOM, Place};
 use super::lanes::pending::Pending;
 use super::lanes::{Job, LaneId, Lanes, Take};
 use super::limits::{Leave, Limits};
@@ -61,6 +62,7 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     /// The state folder or the temporary queue could not be written.
     pub(super) state_lost: AtomicBool,
+    pub(crate) full_disk: FullDisk,
     /// Requests failed since the last answer in ways that may be this machine's fault.
     pub(super) suspects_machine: AtomicBool,
     /// The keys of several lanes whose states were restored.
@@ -138,6 +140,7 @@ impl Engine {
             stop: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             state_lost: AtomicBool::new(false),
+            full_disk: FullDisk::default(),
             suspects_machine: AtomicBool::new(false),
             restored: Mutex::default(),
             seed,
@@ -257,7 +260,9 @@ impl Engine {
         let mut shared = self.lock();
         let Shared { lanes, watching } = &mut *shared;
         let now = self.limits.now();
-        let take = lanes.take(now, |lane| self.limits.may_leave(lane));
+        let take = lanes.take(now, |lane| {
+            self.limits.may_leave(lane, self.egresses.bound(lane))
+        });
         match take {
             Take::Wait(until) => {
                 let until = until.unwrap_or(Timestamp::NEVER);
@@ -317,26 +322,40 @@ impl Engine {
             url: &pending.page.url,
             status,
         };
-        let record = self.crawl.kept().map(|kept| move || kept.finish(finished));
-        self.write_row(row, record);
+        self.write_row(row, Some(finished));
     }
 
     /// Writes the result line of an input line that is no page.
     pub(crate) fn write_unlisted(&self, row: &Row<'_>) {
-        self.write_row(row, self.crawl.kept().map(|_| || Ok(())));
+        self.write_row(row, None);
     }
 
-    fn write_row(&self, row: &Row<'_>, record: Option<impl FnOnce() -> Result<(), String>>) {
-        match self.output.write(row, record) {
-            Written::Closed => {
-                self.closed.store(true, Ordering::Relaxed);
-                self.stop();
+    fn write_row(&self, row: &Row<'_>, page: Option<Finished<'_>>) {
+        let record = self
+            .crawl
+            .kept()
+            .map(|kept| move || page.map_or(Ok(()), |page| kept.finish(page)));
+        match self.output.write(&row.line(), record) {
+            Written::Closed => self.close(),
+            Written::Full(line) => {
+                if self.store.is_some() {
+                    self.hold(line, page.map(Into::into));
+                }
+                self.no_room(Place::Output, NO_ROOM);
             }
-            Written::Unrecorded => {
-                self.lose_state(&self.output.unrecorded().unwrap_or_default());
+            Written::Unrecorded(line, why) => {
+                if self.state_failed(&why) {
+                    self.hold(line, page.map(Into::into));
+                }
             }
             Written::Yes | Written::Lost => {}
         }
+    }
+
+    /// Stops the run: the reader of the results closed the pipe.
+    fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.stop();
     }
 
     /// Ends a page without a request.
@@ -360,17 +379,33 @@ impl Engine {
     }
 
     pub(crate) fn keep(&self) {
-        if self.output.flush() == Written::Closed {
-            self.closed.store(true, Ordering::Relaxed);
-            self.stop();
+        match self.output.flush() {
+            Written::Closed => self.close(),
+            Written::Full(_) => self.no_room(Place::Output, NO_ROOM),
+            _ => {}
         }
-        let Some(store) = &self.store else { return };
+        self.look_for_room();
+        if !self.full_disk.is_full()
+            && let Err(why) = self.keep_state()
+        {
+            self.state_failed(&why);
+        }
+    }
+
+    /// Writes learned state.
+    ///
+    /// # Errors
+    /// It could not be written. The error is in words.
+    pub(super) fn keep_state(&self) -> Result<(), String> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
         // One call runs at a time: an older snapshot must not be written after a newer one.
         let _order = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         // The order matters: states that are read from now on cover all older records.
         let active = match self.sent.as_ref().map(SentLog::rotate) {
             Some(Ok(active)) => active,
-            Some(Err(why)) => return self.lose_state(&io_words(&why)),
+            Some(Err(why)) => return Err(io_words(&why)),
             None => HashSet::new(),
         };
         let mut keys: HashSet<Key> = {
@@ -380,37 +415,46 @@ impl Engine {
             keys.map(|keys| keys[0].clone()).collect()
         };
         keys.extend(active);
-        let robots = std::mem::take(
-            &mut *self
-                .robots_kept
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
-        let keys: Vec<_> = keys
-            .into_iter()
-            .filter_map(|key| Some((key.as_str().to_owned(), self.limits.snapshot(&key)?.state)))
-            .collect();
-        if keys.is_empty() && robots.is_empty() {
-            return;
+        let robots = std::mem::take(&mut *self.robots_kept());
+        let states = keys.iter().filter_map(|key| {
+            let state = self.limits.snapshot(key)?.state;
+            Some((key.as_str().to_owned(), state))
+        });
+        let batch = Batch {
+            keys: states.collect(),
+            robots,
+            http1: self.clients.http1_origins.take_found(),
+        };
+        if batch.keys.is_empty() && batch.robots.is_empty() && batch.http1.is_empty() {
+            return Ok(());
         }
-        match store.keep(&Batch { keys, robots }) {
-            Ok(()) => {
-                if let Some(sent) = &self.sent {
-                    sent.forget_old();
+        if let Err(why) = store.keep(&batch) {
+            // The next call writes them.
+            self.robots_kept().extend(batch.robots);
+            self.clients.http1_origins.put_back(batch.http1);
+            if let Some(sent) = &self.sent {
+                for key in keys {
+                    sent.touch(key);
                 }
             }
-            Err(why) => self.lose_state(&why),
+            return Err(why);
         }
+        if let Some(sent) = &self.sent {
+            sent.forget_old();
+        }
+        Ok(())
     }
 
     /// Queues an answer about robots.txt for the next write.
     pub(crate) fn keep_robots(&self, origin: &str, cached: Cached) {
         if self.store.is_some() {
-            self.robots_kept
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((origin.to_owned(), cached));
+            self.robots_kept().push((origin.to_owned(), cached));
         }
+    }
+
+    fn robots_kept(&self) -> MutexGuard<'_, Vec<(String, Cached)>> {
+        let kept = self.robots_kept.lock();
+        kept.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn send(&self, job: Job<Leave>) {

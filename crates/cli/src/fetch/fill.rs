@@ -42,7 +42,7 @@ impl Engine {
 
     /// Takes further pages of `lane` out of the crawl, and calls `then` before another worker sees
     /// them. Returns whether that succeeded.
-    fn fill_now(&self, lane: LaneId, then: impl FnOnce(&mut Lanes, Timestamp)) -> bool {
+    pub(super) fn fill_now(&self, lane: LaneId, then: impl FnOnce(&mut Lanes, Timestamp)) -> bool {
         let most = self.crawl.unit_len_max();
         let (origin, most) = self.lock().lanes.fill_len(lane, most, self.limits.now());
         let mut is_whole = true;
@@ -53,7 +53,11 @@ impl Engine {
             then(&mut shared.lanes, now);
         });
         if let Err(why) = taken {
-            self.lose_crawl(&why);
+            if self.crawl_failed(&why) {
+                // The lane asks again when there is room.
+                let mut shared = self.lock();
+                shared.lanes.filled(lane, Vec::new(), self.limits.now());
+            }
             return false;
         }
         if !is_whole {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use politely::cells::{Risk, Severity};
 use politely::core::Timestamp;
-use politely::core::host::{KeyRule, Source};
+use politely::core::host::{Explanation, KeyRule, Source};
 use politely::core::retry::Attempt;
 use politely::core::signal::Signal;
 use politely::{
@@ -27,6 +27,7 @@ use super::lanes::{KeySet, Lane, Refused};
 use super::rules::read;
 use super::trace::Trace;
 use super::transport::client::Came;
+use super::transport::egresses::Bound;
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
@@ -156,14 +157,27 @@ impl Limits {
         self.limiter.now()
     }
 
-    /// Returns a permit if a request of `lane` may leave now.
-    pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
+    /// Returns a permit if a request of `lane` may leave now. It leaves through the egress `bound`,
+    /// if there is one.
+    pub(crate) fn may_leave(&self, lane: &Lane, bound: Option<Bound>) -> Result<Leave, Refused> {
         // An egress's turn passes when a request leaves, not when permits are asked for, which
         // happens under the lanes' lock.
         let ways = self.egresses.len().max(1);
         let turn = self.turn.load(Ordering::Relaxed) % ways;
+        let turn = bound.map_or(turn, |bound| bound.egress);
         if let [keys] = self.keys_now(lane) {
             return self.leave(lane, keys, turn);
+        }
+        if let Some(bound) = bound
+            && let Some(keys) = lane.keys.get(bound.egress)
+        {
+            return self.leave(lane, keys, bound.egress).map_err(|refused| {
+                match refused {
+                    // Other pages may leave through other egresses.
+                    Refused::At(at) | Refused::Slot(at, _) if bound.is_of_page => Refused::Page(at),
+                    other => other,
+                }
+            });
         }
         // This asks the egress that is next in turn, and then the others.
         let mut soonest: Option<Refused> = None;
@@ -269,6 +283,11 @@ impl Limits {
     pub(crate) fn explain(&self, key: &Key) -> Option<String> {
         let explained = self.limiter.explain(key);
         explained.map(|explained| explained.line(self.now()))
+    }
+
+    /// Returns how `key` stands, if this process knows it.
+    pub(crate) fn explanation(&self, key: &Key) -> Option<Explanation> {
+        self.limiter.explain(key)
     }
 
     /// Returns why the rate of `key` is not higher, in a few words.

@@ -10,14 +10,16 @@
 //!
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
 //! the state that they share, `fill` takes pages out of the crawl, `worker` sends one request,
-//! `retry` decides what follows a request that failed, `limits` asks for permits, `rules` applies a
-//! policy, `robots` obeys robots.txt of each origin, and `trace` sends spans and numbers to a
-//! collector.
+//! `depart` chooses its egress, `retry` decides what follows a request that failed, `limits` asks
+//! for permits, `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots`
+//! obeys robots.txt of each origin, and `trace` sends spans and numbers to a collector.
 
 mod crawl;
+mod depart;
 mod engine;
 mod fill;
 mod fleet;
+mod full_disk;
 mod input;
 mod lanes;
 mod last;
@@ -198,8 +200,9 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     listening.abort();
     showing.abort();
     keeping.abort();
-    let left = engine.settle_set_aside() + engine.lock().lanes.waiting();
+    let left = engine.settle_set_aside() + engine.lock().lanes.waiting() + engine.full_disk.held();
     engine.keep();
+    engine.list_missing();
     // After an interrupt, a reader that still waits for input is not joined.
     let ingested = if reading.is_finished() || !engine.is_stopping() {
         reading.join().unwrap_or(Ingested {

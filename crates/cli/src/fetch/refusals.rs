@@ -87,11 +87,13 @@ pub(super) fn say_doubt(engine: &Engine, url: &Url, report: &Report, directions:
 pub(super) fn keep(
     engine: &Engine,
     lane: LaneId,
-    pending: Box<Pending>,
+    mut pending: Box<Pending>,
     last: &Last<'_>,
     alike: u32,
     error: Option<String>,
 ) {
+    // A refusal through one proxy is not evaded through another.
+    pending.through = pending.through.only();
     let kept = Kept {
         alike,
         bytes: last.report.bytes,

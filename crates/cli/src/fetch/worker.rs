@@ -1,18 +1,20 @@
 //! The life of one request: it is sent and reported to its limits. Then its page is finished,
 //! retried later, or continued at the target of a redirect.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
-use politely::core::signal::{Failure, Report, Resource, Signal, WallClock, classify};
+use politely::core::signal::{Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
 use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
+use super::depart::depart;
 use super::engine::Engine;
+use super::full_disk::Place;
 use super::lanes::pending::{Pending, Purpose};
 use super::lanes::{Job, LaneId};
 use super::last::{Last, came_back};
@@ -23,7 +25,8 @@ use super::report::output::Row;
 use super::report::save::place;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots_answer::robots_over;
-use super::transport::client::{Answer, Body, Came, Get, Lost};
+use super::transport::client::{Answer, Body, Came, Get};
+use super::transport::egresses::NoEgress;
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
@@ -53,22 +56,21 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         let error = Some("the URL in the queue is damaged");
         return finish(engine, lane, &pending, None, error);
     };
-    let body = match (&engine.settings.save, page) {
-        (_, false) => Body::Keep(ROBOTS_MAX),
-        (Some(dir), true) => Body::Save(dir),
-        (None, true) => Body::Count,
-    };
     let get = Get {
         url: &url,
-        body,
+        body: body(engine, page),
         is_once: pending.begins_again(),
         needs_start: leave.needs_body(),
     };
-    let (came, took) = match depart(engine, &mut leave, get).await {
+    let (came, took) = match depart(engine, &mut leave, &mut pending, get).await {
         Ok(ended) => ended,
-        Err(not_before) => {
+        Err(NoEgress::Before(not_before)) => {
             drop(leave);
             return unsent(engine, lane, pending, not_before);
+        }
+        Err(NoEgress::Hopeless(why)) => {
+            drop(leave);
+            return finish(engine, lane, &pending, None, Some(&why));
         }
     };
     if own_machine::is_at_fault(engine, lane, &came) {
@@ -94,6 +96,10 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     if let Some(plan) = &plan {
         follow_rule(engine, plan, &report, answer);
+    }
+    if let Some(why) = came.no_room() {
+        engine.no_room(Place::Save, why);
+        return unsent(engine, lane, pending, engine.limits.now());
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -139,6 +145,15 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
 }
 
+/// Returns the use of a body of a page, or of a robots.txt or a proof.
+fn body(engine: &Engine, is_page: bool) -> Body<'_> {
+    match (&engine.settings.save, is_page) {
+        (_, false) => Body::Keep(ROBOTS_MAX),
+        (Some(dir), true) => Body::Save(dir),
+        (None, true) => Body::Count,
+    }
+}
+
 /// Returns the next step for `pending`.
 fn next_step(
     engine: &Engine,
@@ -152,65 +167,6 @@ fn next_step(
         after(pending, last.came, last.report, last.url, wait_max)
     } else {
         after_failure(engine, lane, pending, last.came, last.report, directions)
-    }
-}
-
-/// Records that a request leaves, and sends it. Returns its result, and how long it took.
-///
-/// # Errors
-/// The request did not leave: it could not be recorded, or no egress works. The error is the time
-/// of the next try.
-async fn depart(
-    engine: &Engine,
-    leave: &mut Leave,
-    get: Get<'_>,
-) -> Result<(Came, Duration), Timestamp> {
-    let now = engine.limits.now();
-    let egress = engine.egresses.choose(now, leave.egress)?;
-    if !engine.write_sent(leave) {
-        return Err(now);
-    }
-    leave.sent();
-    let began = Instant::now();
-    let came = leave.during(fetch(engine, egress, get)).await?;
-    Ok((came, began.elapsed()))
-}
-
-/// Sends a GET through `egress`, and through others while egresses fail.
-///
-/// # Errors
-/// No egress is left, though one worked before. The error is the time of the next try.
-async fn fetch(engine: &Engine, mut egress: usize, get: Get<'_>) -> Result<Came, Timestamp> {
-    loop {
-        let ended = engine.clients.get(egress, engine.hosts(), get).await;
-        let why = match ended {
-            Ok(Came::Failed(mut lost)) if lost.failure == Failure::Connect => {
-                // The proxy works, and it cannot reach the host.
-                engine.egresses.worked(egress);
-                lost.words.insert_str(0, &engine.egresses.through(egress));
-                return Ok(Came::Failed(lost));
-            }
-            Ok(came) => {
-                if matches!(came, Came::Answer(_)) {
-                    engine.egresses.worked(egress);
-                }
-                return Ok(came);
-            }
-            Err(why) => why,
-        };
-        let now = engine.limits.now();
-        if let Some(next) = engine.egresses.failed(now, egress, &why, &engine.talk) {
-            egress = next;
-        } else if let Some(next_try) = engine.egresses.next_try(now) {
-            return Err(next_try);
-        } else {
-            let words = format!("{}{why}", engine.egresses.through(egress));
-            return Ok(Came::Failed(Lost {
-                failure: Failure::Connect,
-                words,
-                trouble: None,
-            }));
-        }
     }
 }
 
@@ -262,8 +218,8 @@ fn follow_rule(engine: &Engine, plan: &Plan, report: &Report, answer: Option<&An
     }
 }
 
-/// Puts a request back that did not leave: it could not be recorded, and the run stops, or no
-/// egress works. It does not leave before `not_before`.
+/// Puts a request back that did not leave, or whose answer cannot be kept: this machine is at
+/// fault, or no egress works. It does not leave before `not_before`.
 fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: Timestamp) {
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
@@ -426,17 +382,13 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
     let origin = engine.lock().lanes.lane(lane).origin.to_string();
     let Ok(url) = Url::parse(&origin) else { return };
     let host = url.host_str().unwrap_or_default().to_owned();
-    let port = url.port_or_known_default().unwrap_or(80);
-    let lookup = tokio::time::timeout(
-        engine.settings.timeout,
-        tokio::net::lookup_host((host, port)),
-    )
-    .await;
+    let looking_up = engine.clients.resolver().lookup(&host);
+    let lookup = tokio::time::timeout(engine.settings.timeout, looking_up).await;
     // The smallest address, so that all runs and hosts of one machine agree.
     let address = lookup
         .ok()
         .and_then(Result::ok)
-        .and_then(|found| found.map(|found| found.ip()).min());
+        .and_then(|found| found.into_iter().min());
     let key = address.map(Key::address).or_else(|| Key::of_url(&url).ok());
     let keys = key
         .into_iter()

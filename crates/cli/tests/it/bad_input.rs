@@ -345,7 +345,7 @@ fn servers_that_misbehave_cost_their_own_urls_only() {
 }
 
 #[test]
-fn a_full_disk_under_the_results_is_told_once() {
+fn results_without_room_are_listed_as_missing() {
     let server = Server::bad();
     let urls = (0..30).map(|i| server.url(&format!("page/{i}")));
     let said = run(fast().args(["--output", "/dev/full"]).args(urls));
@@ -363,17 +363,22 @@ fn a_full_disk_under_the_results_is_told_once() {
         said.err
     );
     assert_eq!(server.counts().len(), 30, "every page was fetched");
+    assert_eq!(
+        said.lines("missing result: http://").len(),
+        30,
+        "{}",
+        said.err
+    );
 }
 
 #[test]
-fn a_full_disk_under_the_bodies_fails_those_urls_only() {
+fn a_body_that_is_too_large_for_a_file_fails_its_url_only() {
     let server = Server::start(|path, stream| {
         let body = "x".repeat(if path == "/large" { 100_000 } else { 100 });
         crate::misbehaving::respond(stream, "200 OK", "", &body)
     });
     let dir = tempfile::tempdir().unwrap();
-    // Files may have 32 KiB. The signal for a larger file is ignored, because a full disk sends
-    // none.
+    // Files may have 32 KiB. The signal for a larger file is ignored, so that the write fails.
     let mut shell = std::process::Command::new("sh");
     shell
         .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"])

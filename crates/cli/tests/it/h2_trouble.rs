@@ -1,5 +1,5 @@
 //! Tests with an HTTP/2 server that misbehaves on purpose: GOAWAY, `REFUSED_STREAM`,
-//! `HTTP_1_1_REQUIRED`, `ENHANCE_YOUR_CALM`.
+//! `HTTP_1_1_REQUIRED`, `ENHANCE_YOUR_CALM`, and bytes that are no HTTP/2.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -27,6 +27,7 @@ const END_HEADERS: u8 = 4;
 
 /// Error codes (RFC 9113, section 7).
 const NO_ERROR: u32 = 0;
+const PROTOCOL_ERROR: u32 = 1;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
 pub(crate) const HTTP_1_1_REQUIRED: u32 = 13;
@@ -37,6 +38,10 @@ pub(crate) enum Does {
     Resets(u32),
     /// Sends a GOAWAY that leaves out the request, and closes the connection.
     GoesAway(u32),
+    /// Sends the frames of a kind and a stream, 0 for that of the request, with these payloads.
+    Sends(&'static [(u8, u32, &'static [u8])]),
+    /// Sends these bytes.
+    Says(&'static [u8]),
 }
 
 /// A server that reacts to each request as `script` says for the request's number on its
@@ -140,6 +145,13 @@ fn serve(
                     Does::Resets(code) => {
                         stream.write_all(&frame(RST_STREAM, 0, id, &code.to_be_bytes()))?;
                     }
+                    Does::Sends(frames) => {
+                        for (kind, stream_id, payload) in frames {
+                            let to = if *stream_id == 0 { id } else { *stream_id };
+                            stream.write_all(&frame(*kind, END_HEADERS, to, payload))?;
+                        }
+                    }
+                    Does::Says(bytes) => stream.write_all(bytes)?,
                     Does::GoesAway(code) => {
                         let last = id.saturating_sub(2).to_be_bytes();
                         let payload = [last, code.to_be_bytes()].concat();
@@ -235,4 +247,47 @@ fn the_certificates_are_where_the_tests_expect_them() {
         );
     }
     all_at_once(&server.fetch(3, &[]), 3);
+}
+
+/// What a peer sends that does not speak HTTP/2, from single bytes to a body that breaks the rules
+/// after a good head.
+const MALFORMED: [fn() -> Does; 7] = [
+    || Does::Says(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
+    || Does::Says(&[0xff; 64]),
+    // An index of HPACK that does not exist.
+    || Does::Sends(&[(HEADERS, 0, &[0xff, 0xff, 0x03])]),
+    // A head without a status.
+    || Does::Sends(&[(HEADERS, 0, &[])]),
+    || Does::Sends(&[(HEADERS, 0, &[0x88]), (SETTINGS, 0, b"odd")]),
+    // A stream that was never opened.
+    || Does::Sends(&[(HEADERS, 0, &[0x88]), (DATA, 99, b"a page")]),
+    || Does::Resets(PROTOCOL_ERROR),
+];
+
+#[test]
+fn a_host_whose_http_2_is_malformed_is_asked_over_http_1_and_no_attempt_is_spent() {
+    for (number, malformed) in MALFORMED.into_iter().enumerate() {
+        let server = Server::start(move |_| malformed());
+        let said = server.fetch(8, &ONE_BY_ONE);
+        assert_eq!(said.code, 0, "{number}: {}", said.err);
+        all_at_once(&said, 8);
+        assert_eq!(server.asked(), [1, 8], "{number}");
+    }
+}
+
+#[test]
+fn a_later_run_with_the_same_state_folder_speaks_http_1_at_once() {
+    let server = Server::start(|_| Does::Says(&[0xff; 64]));
+    let state = server.folder.path().join("run");
+    let flags = ["--state", state.to_str().unwrap()];
+    all_at_once(&server.fetch(2, &flags), 2);
+    let [over_http2, _] = server.asked();
+    let urls = (2..4).map(|n| format!("{}/{n}", server.url));
+    let said = run(fast()
+        .env("SSL_CERT_FILE", server.folder.path().join("ca.pem"))
+        .env_remove("SSL_CERT_DIR")
+        .args(flags)
+        .args(urls));
+    all_at_once(&said, 2);
+    assert_eq!(server.asked(), [over_http2, 4]);
 }

@@ -1,4 +1,4 @@
-//! Whether the network of this machine works: its link and its resolver.
+//! Whether this machine works: its link, its resolver, and the room on its disks.
 //!
 //! While it does not, failures say nothing about hosts and their pages. The sign is that several
 //! hosts fail in a row in ways that hosts seldom fail in, and none answers between. Then requests
@@ -6,6 +6,9 @@
 //!
 //! Few hosts may well be down together. So a pause for fewer than [`HOSTS_SURE`] hosts ends after
 //! [`UNSURE_MAX`], and then the hosts are judged as ever, until one answers.
+//!
+//! A full disk shows itself at the first write that fails. Answers could not be kept then, so no
+//! request is sent until the caller finds room: its probes are writes.
 
 use std::time::Duration;
 
@@ -35,7 +38,7 @@ pub enum Trouble {
     OutOfDescriptors,
 }
 
-/// The state of this machine's network.
+/// The state of this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// The hosts that failed since the last answer, by hash, and their failures.
@@ -43,6 +46,8 @@ pub struct Machine {
     pause: Option<Pause>,
     /// Whether a pause ended without an answer.
     is_unsure: bool,
+    /// The time since when a disk is full.
+    full_since: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +64,10 @@ impl Machine {
             return None;
         }
         let pause = self.pause;
-        *self = Self::default();
+        *self = Self {
+            full_since: self.full_since,
+            ..Self::default()
+        };
         pause.map(|pause| now.since(pause.since))
     }
 
@@ -89,11 +97,32 @@ impl Machine {
         true
     }
 
+    /// Records that a write failed at `now` because a disk is full. Returns whether requests pause
+    /// from now on.
+    pub fn out_of_room(&mut self, now: Timestamp) -> bool {
+        let is_new = self.full_since.is_none();
+        self.full_since.get_or_insert(now);
+        is_new
+    }
+
+    /// Records that there is room again. Returns how long the disk was full, if it was.
+    pub fn has_room(&mut self, now: Timestamp) -> Option<Duration> {
+        self.full_since.take().map(|since| now.since(since))
+    }
+
+    /// Returns whether a disk is full.
+    pub fn is_out_of_room(&self) -> bool {
+        self.full_since.is_some()
+    }
+
     /// Returns whether a request may be sent at `now`. While requests pause, that is a probe.
     ///
     /// # Errors
     /// The time of the next probe.
     pub fn may_send(&mut self, now: Timestamp) -> Result<(), Timestamp> {
+        if self.full_since.is_some() {
+            return Err(now + PROBE_EVERY);
+        }
         let Some(pause) = &mut self.pause else {
             return Ok(());
         };
@@ -111,7 +140,8 @@ impl Machine {
 
     /// Returns since when requests pause.
     pub fn paused_since(&self) -> Option<Timestamp> {
-        self.pause.map(|pause| pause.since)
+        let pause = self.pause.map(|pause| pause.since);
+        self.full_since.into_iter().chain(pause).min()
     }
 }
 
@@ -163,6 +193,22 @@ mod tests {
             assert_eq!(machine.may_send(late).is_ok(), sends);
             assert_eq!(machine.failed(late, 0, Trouble::Silent), !sends);
         }
+    }
+
+    #[test]
+    fn on_a_full_disk_nothing_is_sent_until_there_is_room() {
+        let mut machine = Machine::default();
+        assert!(machine.out_of_room(at(0)));
+        assert!(!machine.out_of_room(at(1)), "the same pause");
+        machine.failed(at(1), 1, Trouble::OutOfDescriptors);
+        machine.answered(at(2));
+        for secs in 2..100 {
+            assert_eq!(machine.may_send(at(secs)), Err(at(secs + 3)), "no probe");
+        }
+        assert_eq!(machine.paused_since(), Some(at(0)));
+        assert_eq!(machine.has_room(at(100)), Some(Duration::from_secs(100)));
+        assert_eq!(machine.may_send(at(100)), Ok(()));
+        assert_eq!(machine.has_room(at(101)), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | level | what fails | state | what happens |
 //! | --- | --- | --- | --- |
-//! | own machine | the link, the resolver, the descriptors | [`Machine`] | requests pause |
+//! | own machine | the link, the resolver, the descriptors, a full disk | [`Machine`] | requests pause |
 //! | way | one of several proxies | [`Ways`] | the request takes another one at once |
 //! | host | an outage | [`Outage`] | the host's pages wait |
 //! | page | one URL, while others are served | [`Failures`] | its attempts are spent |

@@ -20,6 +20,8 @@ use crate::Timestamp;
 pub const ASIDE_MIN: Duration = Duration::from_secs(5);
 /// The longest time for which a way is set aside.
 pub const ASIDE_MAX: Duration = Duration::from_mins(10);
+/// A way that is set aside for longer is hopeless for a request that can take no other.
+const HOPELESS: Duration = Duration::from_mins(1);
 /// A probe without a result counts as lost after this time.
 const PROBE_MAX: Duration = Duration::from_mins(1);
 
@@ -63,24 +65,44 @@ impl Ways {
         let count = self.0.len();
         let mut soonest = Timestamp::NEVER;
         for number in (0..count).map(|step| (preferred % count + step) % count) {
-            let state = &mut self.0[number].state;
-            match *state {
-                State::Working => return Ok(number),
-                State::Aside { until: at, length }
-                | State::Probed {
-                    lost_at: at,
-                    length,
-                } if at <= now => {
-                    let lost_at = now + PROBE_MAX;
-                    *state = State::Probed { lost_at, length };
-                    return Ok(number);
-                }
-                State::Aside { until: at, .. } | State::Probed { lost_at: at, .. } => {
-                    soonest = soonest.min(at);
-                }
+            match self.choose_only(now, number) {
+                Ok(number) => return Ok(number),
+                Err(at) => soonest = soonest.min(at),
             }
         }
         Err(soonest)
+    }
+
+    /// Returns `way` if it may be taken at `now`, as [`Ways::choose`] does, for a request that can
+    /// take no other. A page that a host refused through one way is not asked for through another.
+    ///
+    /// # Errors
+    /// The way is set aside. The error is the time at which to ask again.
+    pub fn choose_only(&mut self, now: Timestamp, way: usize) -> Result<usize, Timestamp> {
+        let Some(Way { state, .. }) = self.0.get_mut(way) else {
+            return Err(Timestamp::NEVER);
+        };
+        match *state {
+            State::Working => Ok(way),
+            State::Aside { until: at, length }
+            | State::Probed {
+                lost_at: at,
+                length,
+            } if at <= now => {
+                let lost_at = now + PROBE_MAX;
+                *state = State::Probed { lost_at, length };
+                Ok(way)
+            }
+            State::Aside { until: at, .. } | State::Probed { lost_at: at, .. } => Err(at),
+        }
+    }
+
+    /// Returns whether `way` failed so often, while another one works, that a request that can take
+    /// no other ends.
+    pub fn is_hopeless(&self, way: usize) -> bool {
+        let state = self.0.get(way).map(|way| way.state);
+        let another_works = self.next_try() == Timestamp::ZERO;
+        another_works && matches!(state, Some(State::Aside { length, .. }) if length > HOPELESS)
     }
 
     /// Returns when a way may be taken: [`Timestamp::ZERO`] if one works, else the end of the
@@ -168,6 +190,31 @@ mod tests {
         ways.worked(0);
         assert!(ways.has_worked());
         assert_eq!(ways.failed(until, 0), Some(ASIDE_MIN), "it starts over");
+    }
+
+    #[test]
+    fn a_request_for_one_way_alone_waits_for_it_until_it_is_hopeless() {
+        let mut ways = Ways::new(2);
+        assert_eq!(ways.choose_only(at(0), 0), Ok(0));
+        let mut now = at(0);
+        for is_hopeless in [false, false, false, false, true] {
+            ways.failed(now, 0);
+            assert_eq!(ways.is_hopeless(0), is_hopeless);
+            assert_eq!(
+                ways.choose(now, 0),
+                Ok(1),
+                "another request takes the other"
+            );
+            now = ways.choose_only(now, 0).unwrap_err();
+            assert_eq!(ways.choose_only(now, 0), Ok(0));
+        }
+        ways.failed(now, 0);
+        assert!(ways.is_hopeless(0));
+        ways.failed(now, 1);
+        assert!(!ways.is_hopeless(0), "no way works, so all requests wait");
+        ways.worked(1);
+        ways.worked(0);
+        assert!(!ways.is_hopeless(0));
     }
 
     #[test]

@@ -79,6 +79,19 @@ impl Kept {
         Ok(kept)
     }
 
+    /// Opens the pages again, if their storage failed. Everything that was recorded is there.
+    ///
+    /// # Errors
+    /// The storage cannot be used.
+    pub(crate) fn recover(&self) -> Result<(), String> {
+        let now = self.now();
+        let frontier = &mut self.lock().frontier;
+        if frontier.failure().is_none() {
+            return Ok(());
+        }
+        frontier.recover(now).map_err(|why| words(&why.into()))
+    }
+
     /// Ends the units of a process that was killed. Their pages are in the queue.
     fn drop_units(&self) -> Result<(), String> {
         let mut inner = self.lock();

@@ -115,14 +115,19 @@ fn complete(engine: &Engine, is_complete: bool) -> Result<(), Wrong> {
     let Some(store) = &engine.store else {
         return Ok(());
     };
-    store
-        .set_input_complete(is_complete)
-        .map_err(|why| Wrong(format!("politely.redb: {why}")))
+    loop {
+        match store.set_input_complete(is_complete) {
+            Err(why) if engine.waits_for_room(&why.to_string()) => {}
+            done => return done.map_err(|why| Wrong(format!("politely.redb: {why}"))),
+        }
+    }
 }
 
 /// Reports that the crawl cannot take pages.
 fn lost(engine: &Engine, why: &str) -> Wrong {
-    engine.lose_crawl(why);
+    if !engine.full_disk.is_full() {
+        engine.lose_crawl(why);
+    }
     Wrong(format!("the rest of the input is not read: {why}"))
 }
 
@@ -151,10 +156,16 @@ impl Batch<'_> {
     /// Reports a line that is not a URL, once per run.
     fn malformed(&mut self, line: &[u8], place: &Place, why: &str) -> Result<(), Wrong> {
         let engine = self.engine;
-        if let Some(kept) = engine.crawl.kept()
-            && !kept.is_new_line(line).map_err(|why| lost(engine, &why))?
-        {
-            return Ok(());
+        if let Some(kept) = engine.crawl.kept() {
+            let is_new = loop {
+                match kept.is_new_line(line) {
+                    Err(why) if engine.waits_for_room(&why) => {}
+                    known => break known.map_err(|why| lost(engine, &why))?,
+                }
+            };
+            if !is_new {
+                return Ok(());
+            }
         }
         self.ingested.malformed += 1;
         let line = shown(line);
@@ -187,28 +198,34 @@ impl Batch<'_> {
             full = count(&Answer::Full) > 0;
         };
         let is_new = |answer: &Answer| *answer == Answer::New;
-        let put = match &engine.crawl {
-            Crawl::Kept(kept) => kept.put(&pages, |answers| {
-                answered(&answers);
-                let added = urls.iter().zip(&answers);
-                let added = added.filter(|(_, answer)| is_new(answer));
-                engine.enqueue(added.map(|(url, _)| (url, 1)));
-            }),
-            Crawl::Vanishing(vanishing) => {
-                let lanes = engine.lanes_of(&urls);
-                let given = lanes.iter().copied().zip(&pages);
-                vanishing.put(given, |answers| {
+        let put = loop {
+            let put = match &engine.crawl {
+                Crawl::Kept(kept) => kept.put(&pages, |answers| {
                     answered(&answers);
-                    let mut shared = engine.lock();
-                    let now = engine.limits.now();
-                    let added = lanes.iter().zip(&answers);
-                    for (lane, _) in added.filter(|(_, answer)| is_new(answer)) {
-                        shared.lanes.add(*lane, 1, now);
-                    }
-                })
+                    let added = urls.iter().zip(&answers);
+                    let added = added.filter(|(_, answer)| is_new(answer));
+                    engine.enqueue(added.map(|(url, _)| (url, 1)));
+                }),
+                Crawl::Vanishing(vanishing) => {
+                    let lanes = engine.lanes_of(&urls);
+                    let given = lanes.iter().copied().zip(&pages);
+                    vanishing.put(given, |answers| {
+                        answered(&answers);
+                        let mut shared = engine.lock();
+                        let now = engine.limits.now();
+                        let added = lanes.iter().zip(&answers);
+                        for (lane, _) in added.filter(|(_, answer)| is_new(answer)) {
+                            shared.lanes.add(*lane, 1, now);
+                        }
+                    })
+                }
+            };
+            engine.look_again();
+            match put {
+                Err(why) if engine.waits_for_room(&why) => {}
+                put => break put,
             }
         };
-        engine.look_again();
         match put {
             Ok(()) if full => Err(lost(engine, "the crawl has 4 billion pages or hosts")),
             other => other.map_err(|why| lost(engine, &why)),

@@ -7,18 +7,18 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use politely::RefusalReason;
 use politely::core::Timestamp;
 use politely::core::fault::{GivenUp, Outage};
 use politely::core::retry::{Budget, BudgetRule};
-use politely_api::wire::StatusCounts;
 use url::Url;
 
 use super::doubt::Doubts;
 use super::pending::{Page, Pending};
 use super::returned::{Ready, Resting, Returned};
+use super::tally::Tally;
+use super::unit::Unit;
 use super::{KeySet, LaneId};
 use crate::fetch::robots::{Rules, Standing};
 
@@ -28,13 +28,6 @@ const BLAMING_MIN: u32 = 2;
 /// The number of untried URLs that go before such a page.
 const EARLY_AFTER: u64 = 1;
 
-/// The first length of a unit, and the factor by which it grows and shrinks.
-const UNIT_LEN_MIN: u32 = 1;
-const UNIT_GROWTH: u32 = 4;
-/// The time for which the pages of a unit should last.
-const UNIT_TIME: Duration = Duration::from_secs(1);
-/// The length from which on a lane takes further pages before it has sent the last one.
-const UNIT_LEN_EARLY: u32 = 4;
 /// The number of waiting pages that failed from which on a lane takes no further pages. It bounds
 /// the memory of a host that refuses everything.
 const RETURNED_MAX: usize = 10_000;
@@ -56,10 +49,8 @@ pub(crate) struct Lane {
     pub(super) backlog: u32,
     /// Pages that were taken out of the crawl and not tried yet.
     pub(super) fresh: VecDeque<Page>,
-    /// The number of pages that were taken last.
-    unit_len: u32,
-    /// The time when pages were taken last.
-    filled_at: Timestamp,
+    /// The pages that were taken last.
+    pub(super) unit: Unit,
     /// The number of pages ever added.
     pub(super) added: u64,
     pub(super) returned: Returned,
@@ -105,20 +96,6 @@ pub(super) enum Awaited {
     Pages,
 }
 
-/// A lane's counts of pages, requests and bytes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) pages: u64,
-    pub(crate) failed: u64,
-    /// Requests that a limit refused.
-    pub(crate) refused: u64,
-    /// Requests that a challenge or a block page answered.
-    pub(crate) blocked: u64,
-    pub(crate) requests: u64,
-    pub(crate) bytes: u64,
-    pub(crate) statuses: StatusCounts,
-}
-
 /// The next page of a lane.
 enum First {
     Redirected,
@@ -155,8 +132,7 @@ impl Lane {
             in_line: false,
             backlog: 0,
             fresh: VecDeque::new(),
-            unit_len: UNIT_LEN_MIN,
-            filled_at: Timestamp::ZERO,
+            unit: Unit::default(),
             added: 0,
             returned: Returned::default(),
             blaming: 0,
@@ -193,6 +169,17 @@ impl Lane {
     /// Returns the number of pages that wait.
     pub(crate) fn pages_waiting(&self) -> usize {
         self.untried() + self.returned.len()
+    }
+
+    /// Returns whether the host is closed, so nothing tells when it serves its pages: it is set
+    /// aside, it is down, or its robots.txt is not available.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.set_aside.is_some()
+            || self.outage.down_since().is_some()
+            || matches!(
+                self.robots,
+                Standing::Unavailable { .. } | Standing::Asking { tries: 1.., .. }
+            )
     }
 
     /// Returns the number of pages that wait and were not tried.
@@ -270,6 +257,14 @@ impl Lane {
             GivenUp::NeverAnswered { is_all, .. } => (is_all, "failure"),
         };
         let option = if is_all { " (--give-up-after)" } else { "" };
+        let is_closed = matches!(
+            self.robots,
+            Standing::Unavailable { .. } | Standing::Asking { .. }
+        );
+        if is_closed && matches!(why, GivenUp::ServedNothing { .. }) {
+            let answer = &self.last_failure;
+            return format!("robots.txt answers {answer}: the host is closed to crawlers{option}");
+        }
         format!("{why}{option}; the last {last}: {}", self.last_failure)
     }
 
@@ -293,22 +288,7 @@ impl Lane {
 
     /// Returns whether further pages should be taken while others are being sent.
     pub(super) fn is_low(&self) -> bool {
-        let is_fast = self.unit_len >= UNIT_LEN_EARLY;
-        let is_low = self.fresh.len() as u32 <= self.unit_len / 2;
-        is_fast && is_low && self.backlog > 0 && self.awaits.is_none()
-    }
-
-    /// Returns how many pages to take at `now`, at most `most`: as many as leave in about a second.
-    pub(super) fn fill_len(&mut self, now: Timestamp, most: u32) -> u32 {
-        let lasted = now.since(self.filled_at);
-        if lasted < UNIT_TIME / 2 {
-            self.unit_len *= UNIT_GROWTH;
-        } else if lasted > UNIT_TIME * 2 {
-            self.unit_len /= UNIT_GROWTH;
-        }
-        self.unit_len = self.unit_len.clamp(UNIT_LEN_MIN, most);
-        self.filled_at = now;
-        self.unit_len
+        self.backlog > 0 && self.awaits.is_none() && self.unit.is_low(self.fresh.len())
     }
 
     pub(super) fn ask_robots(&mut self, id: LaneId) {
@@ -334,15 +314,27 @@ impl Lane {
         }
     }
 
+    /// Returns the next request, if it was sent before. A proof is for a page that is kept.
+    pub(crate) fn next_returned(&self) -> Option<&Pending> {
+        if self.doubts.wants_proof() {
+            return self.doubts.pages.first().map(|kept| &*kept.pending);
+        }
+        if let Some(errand) = self.errands.front() {
+            return Some(errand);
+        }
+        let queues = self.returned.0.as_ref()?;
+        match self.first_awake() {
+            First::Redirected => queues.redirected.front().map(|page| &**page),
+            First::Ready => queues.ready.peek().map(|Reverse(page)| &*page.pending),
+            First::Fresh | First::At(_) | First::None => None,
+        }
+    }
+
     /// Returns the URL of the next page, if it is known.
     fn page_url(&self) -> Option<Url> {
         match self.first_awake() {
             First::Fresh => Url::parse(&self.fresh.front()?.url).ok(),
-            First::Redirected => self.returned.0.as_ref()?.redirected.front()?.url(),
-            First::Ready => {
-                let Reverse(page) = self.returned.0.as_ref()?.ready.peek()?;
-                page.pending.url()
-            }
+            First::Redirected | First::Ready => self.next_returned()?.url(),
             First::At(_) | First::None => None,
         }
     }

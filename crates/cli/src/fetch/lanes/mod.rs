@@ -16,8 +16,10 @@ pub(super) mod lane;
 pub(super) mod pending;
 mod returned;
 mod supply;
+mod tally;
 mod turn;
 mod under_way;
+mod unit;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,8 +37,9 @@ use url::{Position, Url};
 
 use crate::fetch::robots::Standing;
 
-pub(crate) use lane::{Lane, Tally};
+pub(crate) use lane::Lane;
 use pending::{Pending, Purpose};
+pub(crate) use tally::Tally;
 
 use doubt::Kept;
 use gates::Gate;
@@ -343,6 +346,21 @@ impl Lanes {
         } else {
             Pause::Begins
         })
+    }
+
+    /// Records that a disk of this machine is full. Returns whether requests pause from now on.
+    pub(crate) fn out_of_room(&mut self, now: Timestamp) -> bool {
+        self.machine.out_of_room(now)
+    }
+
+    /// Records that there is room again. Returns how long requests had paused, if they did.
+    pub(crate) fn has_room(&mut self, now: Timestamp) -> Option<Duration> {
+        self.machine.has_room(now)
+    }
+
+    /// Returns whether requests pause, since this machine is at fault.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.machine.paused_since().is_some()
     }
 
     /// Records that a host answered. Returns how long requests had paused, if they did. The hosts'

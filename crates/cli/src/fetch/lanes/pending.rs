@@ -18,6 +18,35 @@ pub(crate) enum Purpose {
     Proof,
 }
 
+/// The egress of the last request for a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Through {
+    /// It was not sent, or its egress failed.
+    #[default]
+    None,
+    Last(usize),
+    /// A refusal may have come through this egress, so the page takes no other.
+    Only(usize),
+}
+
+impl Through {
+    pub(crate) fn egress(self) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Last(egress) | Self::Only(egress) => Some(egress),
+        }
+    }
+
+    pub(crate) fn is_only(self) -> bool {
+        matches!(self, Self::Only(_))
+    }
+
+    /// Returns the value for a page that may take no other egress from now on.
+    pub(crate) fn only(self) -> Self {
+        self.egress().map_or(self, Self::Only)
+    }
+}
+
 /// A page that was taken out of the crawl.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Page {
@@ -62,6 +91,7 @@ pub(crate) struct Pending {
     is_temporary: bool,
     /// Whether the page began again at its own URL. Its failures then count together.
     began_again: bool,
+    pub(crate) through: Through,
     /// The last failure, in words.
     pub(crate) trouble: Option<Box<str>>,
     /// Time at the head of the queue without a permit, in microseconds.
@@ -84,6 +114,7 @@ impl Pending {
             failed_at: home,
             is_temporary: false,
             began_again: false,
+            through: Through::default(),
             trouble: None,
             waited_us: 0,
         }

@@ -13,7 +13,7 @@ impl Lanes {
     pub(crate) fn fill_len(&mut self, id: LaneId, most: u32, now: Timestamp) -> (Arc<str>, u32) {
         let lane = &mut self.all[id as usize];
         lane.awaits = Some(Awaited::Pages);
-        (Arc::clone(&lane.origin), lane.fill_len(now, most))
+        (Arc::clone(&lane.origin), lane.unit.next_len(now, most))
     }
 
     /// Gives lane `id` the next of its pages. Returns `false` if pages are missing.
@@ -56,6 +56,13 @@ impl Lanes {
     pub(crate) fn pages_aside(&self) -> u64 {
         let aside = self.all.iter().filter(|lane| lane.set_aside.is_some());
         aside.map(|lane| lane.pages_waiting() as u64).sum()
+    }
+
+    /// Takes one page out of lane `id`, whose pages are not fetched any more. Returns `None` if the
+    /// next page must be taken out of the crawl first, or none is left.
+    pub(crate) fn drain_any(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
+        self.release(id, now);
+        self.pull(id, Timestamp::NEVER)
     }
 
     /// Takes one page out of lane `id`, which is set aside. Returns `None` if the next page must be

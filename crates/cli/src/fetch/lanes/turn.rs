@@ -74,6 +74,10 @@ impl Lanes {
         now: Timestamp,
         mut may_leave: impl FnMut(&Lane) -> Result<P, Refused>,
     ) -> Take<P> {
+        if self.machine.is_out_of_room() {
+            // Nothing can be written, so no page can be finished or taken out of the crawl.
+            return Take::Wait(None);
+        }
         if let Some((id, page)) = self.finished.pop() {
             self.waiting -= 1;
             return Take::Finish(id, page);
@@ -141,7 +145,10 @@ impl Lanes {
                 Next::Prove => match may_leave(lane) {
                     Ok(permit) => {
                         if let Some(url) = &lane.doubts.served {
-                            let pending = Box::new(Pending::proof(id, url));
+                            let mut pending = Box::new(Pending::proof(id, url));
+                            if let Some(page) = lane.next_returned() {
+                                pending.through = page.through;
+                            }
                             self.waiting += 1;
                             return self.job(id, pending, permit, now);
                         }

@@ -1,5 +1,6 @@
 //! The results of a run: result lines, saved bodies, progress, the summary and messages.
 
+mod eta;
 pub(super) mod failures;
 pub(super) mod output;
 pub(super) mod progress;

@@ -6,13 +6,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{Wrong, io_words};
+use crate::exit::{Wrong, io_words, is_no_room};
 
 /// The result of a URL.
 #[derive(Debug, Serialize)]
@@ -36,14 +37,28 @@ pub(crate) struct Row<'a> {
     pub(crate) error: Option<&'a str>,
 }
 
+impl Row<'_> {
+    /// Returns the row as a line of JSON.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        // Writing to memory does not fail.
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
 /// The result of writing a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
     /// The row could not be written. Standard error says so once.
     Lost,
-    /// The page could not be recorded as finished, so its row was taken back.
-    Unrecorded,
+    /// There is no room for the row. What is left to write of it, if it is to be recorded; else it
+    /// stays in the buffer.
+    Full(Vec<u8>),
+    /// The page could not be recorded as finished. What is left to write of its row, which was
+    /// taken back, and the reason.
+    Unrecorded(Vec<u8>, String),
     /// The reader closed the pipe, which means that it wants no more.
     Closed,
 }
@@ -61,14 +76,13 @@ struct Inner {
     flush_at: usize,
     lines_buffered: u64,
     lost: u64,
-    /// Why a page could not be recorded as finished.
-    unrecorded: Option<String>,
     closed: bool,
 }
 
 enum Sink {
     Nowhere,
-    Stdout,
+    /// Its file may have lines of others, so nothing is cut.
+    Stdout(File),
     File(File),
 }
 
@@ -88,7 +102,10 @@ impl Output {
         } else {
             BUFFER
         };
-        Self::new(Sink::Stdout, "standard output".to_owned(), 0, flush_at)
+        // `std::io::Stdout` has a buffer of its own, which keeps what could not be written.
+        let sink = io::stdout().as_fd().try_clone_to_owned();
+        let sink = sink.map_or(Sink::Nowhere, |fd| Sink::Stdout(fd.into()));
+        Self::new(sink, "standard output".to_owned(), 0, flush_at)
     }
 
     /// Returns an output that writes to the file at `path`. With `is_open` it continues a run and
@@ -131,39 +148,42 @@ impl Output {
             flush_at,
             lines_buffered: 0,
             lost: 0,
-            unrecorded: None,
             closed: false,
         }))
     }
 
-    /// Writes `row`. With `record`, it is written at once, and then recorded as finished.
+    /// Writes `line`, the line of a row. With `record`, it is written at once, and then recorded as
+    /// finished.
     pub(crate) fn write(
         &self,
-        row: &Row<'_>,
+        line: &[u8],
         record: Option<impl FnOnce() -> Result<(), String>>,
     ) -> Written {
         let mut inner = self.lock();
-        if !matches!(inner.sink, Sink::Nowhere) {
-            if serde_json::to_writer(&mut inner.buffer, row).is_err() {
-                return Written::Lost; // writing to memory does not fail
-            }
-            inner.buffer.push(b'\n');
+        if !matches!(inner.sink, Sink::Nowhere) && !line.is_empty() {
+            inner.buffer.extend_from_slice(line);
             inner.lines_buffered += 1;
         }
         let before = inner.len;
-        if inner.buffer.len() > inner.flush_at || record.is_some() {
-            let written = inner.flush();
-            if written != Written::Yes {
-                return written;
+        let Some(record) = record else {
+            return if inner.buffer.len() > inner.flush_at {
+                inner.flush()
+            } else {
+                Written::Yes
+            };
+        };
+        match inner.flush() {
+            Written::Yes => {}
+            Written::Full(_) => {
+                inner.lines_buffered = 0;
+                return Written::Full(std::mem::take(&mut inner.buffer));
             }
+            other => return other,
         }
-        match record.map(|record| record()) {
-            Some(Err(why)) => {
-                inner.unrecorded = Some(why);
-                inner.take_back(before);
-                Written::Unrecorded
-            }
-            _ => Written::Yes,
+        match record() {
+            Ok(()) => Written::Yes,
+            Err(why) if inner.take_back(before) => Written::Unrecorded(line.to_vec(), why),
+            Err(why) => Written::Unrecorded(Vec::new(), why),
         }
     }
 
@@ -172,15 +192,23 @@ impl Output {
         self.lock().flush()
     }
 
-    /// Returns why a page could not be recorded as finished, if so.
-    pub(crate) fn unrecorded(&self) -> Option<String> {
-        self.lock().unrecorded.clone()
-    }
-
-    /// Returns the number of lines that could not be written, and the name of the output.
+    /// Returns the number of lines that are not written, and the name of the output.
     pub(crate) fn lost(&self) -> Option<(u64, String)> {
         let inner = self.lock();
-        (inner.lost > 0).then(|| (inner.lost, inner.name.clone()))
+        let lost = inner.lost + inner.lines_buffered;
+        (lost > 0).then(|| (lost, inner.name.clone()))
+    }
+
+    /// Returns the URLs of the lines that are in the buffer.
+    pub(crate) fn unwritten(&self) -> Vec<String> {
+        let inner = self.lock();
+        let lines = inner.buffer.split(|byte| *byte == b'\n');
+        lines.filter_map(url_of).collect()
+    }
+
+    /// Returns the name in messages.
+    pub(crate) fn name(&self) -> String {
+        self.lock().name.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -197,45 +225,66 @@ impl Inner {
                 Written::Yes
             };
         }
-        let done = match &mut self.sink {
-            Sink::Nowhere => Ok(()),
-            Sink::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(&self.buffer).and_then(|()| out.flush())
+        let (mut file, is_own) = match &self.sink {
+            Sink::Nowhere => {
+                self.buffer.clear();
+                return Written::Yes;
             }
-            Sink::File(file) => file.write_all(&self.buffer),
+            Sink::Stdout(file) => (file, false),
+            Sink::File(file) => (file, true),
         };
-        let lines = std::mem::take(&mut self.lines_buffered);
+        let mut written = 0;
+        let done = loop {
+            match file.write(&self.buffer[written..]) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => written += count,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => break Err(why),
+            }
+            if written == self.buffer.len() {
+                break Ok(());
+            }
+        };
         let result = match done {
             Ok(()) => {
-                self.len += self.buffer.len() as u64;
+                self.len += written as u64;
                 Written::Yes
+            }
+            Err(why) if is_no_room(&why) => {
+                // Half a line would spoil the next one, unless its other half follows.
+                if !(is_own && self.take_back(self.len)) {
+                    self.buffer.drain(..written);
+                }
+                return Written::Full(Vec::new());
             }
             Err(why) if why.kind() == io::ErrorKind::BrokenPipe => {
                 self.closed = true;
                 Written::Closed
             }
             Err(why) => {
-                // Half a line would spoil the next one.
                 self.take_back(self.len);
                 let name = self.name.clone();
                 self.complain(&name, &why);
-                self.lost += lines;
+                self.lost += self.lines_buffered;
                 Written::Lost
             }
         };
+        self.lines_buffered = 0;
         self.buffer.clear();
         result
     }
 
-    /// Cuts a file of results to `len` bytes.
-    fn take_back(&mut self, len: u64) {
-        if let Sink::File(file) = &self.sink
-            && file.metadata().is_ok_and(|found| found.is_file())
-            && file.set_len(len).is_ok()
-        {
+    /// Cuts a file of results to `len` bytes. Returns whether that succeeded.
+    fn take_back(&mut self, len: u64) -> bool {
+        let Sink::File(file) = &self.sink else {
+            return false;
+        };
+        let is_cut =
+            file.metadata().is_ok_and(|found| found.is_file()) && file.set_len(len).is_ok();
+        if is_cut {
             self.len = len;
         }
+        is_cut
     }
 
     /// Reports the error once per run, since a full disk would repeat it for every URL.
@@ -252,10 +301,6 @@ impl Inner {
 /// Cuts a torn line, and the last whole line if its page is not finished. Returns the length that
 /// is left.
 fn cut_unrecorded(file: &File, is_open: impl FnOnce(&str) -> bool) -> io::Result<u64> {
-    #[derive(Deserialize)]
-    struct Written {
-        url: String,
-    }
     let len = cut_after_newline(file, file.metadata()?.len())?;
     let Some(last) = len.checked_sub(1) else {
         return Ok(0);
@@ -263,10 +308,20 @@ fn cut_unrecorded(file: &File, is_open: impl FnOnce(&str) -> bool) -> io::Result
     let start = end_of_lines(file, last)?;
     let mut line = vec![0; (last - start) as usize];
     file.read_exact_at(&mut line, start)?;
-    match serde_json::from_slice::<Written>(&line) {
-        Ok(line) if is_open(&line.url) => cut_after_newline(file, last),
+    match url_of(&line) {
+        Some(url) if is_open(&url) => cut_after_newline(file, last),
         _ => Ok(len),
     }
+}
+
+/// Returns the URL of a result line.
+fn url_of(line: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Line {
+        url: String,
+    }
+    let line: Line = serde_json::from_slice(line).ok()?;
+    Some(line.url)
 }
 
 /// Cuts the bytes from `len` back to the newline before it. Returns the length that is left.
@@ -341,7 +396,10 @@ mod tests {
         let results = dir.path().join("r.jsonl");
         let output = Output::file(&results, Some(|_: &str| true)).unwrap();
         for url in ["http://a/1", "http://a/2"] {
-            assert_eq!(output.write(&row(url), Some(|| Ok(()))), Written::Yes);
+            assert_eq!(
+                output.write(&row(url).line(), Some(|| Ok(()))),
+                Written::Yes
+            );
         }
         drop(output);
         let whole = std::fs::read_to_string(&results).unwrap();
@@ -369,23 +427,31 @@ mod tests {
         let results = dir.path().join("r.jsonl");
         let output = Output::file(&results, None::<fn(&str) -> bool>).unwrap();
         let full = || Err("no space left on device".to_owned());
+        let line = row("http://a/1").line();
         assert_eq!(
-            output.write(&row("http://a/1"), Some(full)),
-            Written::Unrecorded
-        );
-        assert_eq!(
-            output.unrecorded().as_deref(),
-            Some("no space left on device")
+            output.write(&line, Some(full)),
+            Written::Unrecorded(line.clone(), "no space left on device".to_owned())
         );
         assert_eq!(std::fs::read_to_string(&results).unwrap(), "");
     }
 
     #[test]
-    fn a_full_disk_loses_lines_and_counts_them() {
+    fn lines_for_a_full_disk_stay_and_are_counted() {
         let output = Output::file(Path::new("/dev/full"), None::<fn(&str) -> bool>).unwrap();
-        let written = output.write(&row("http://a/"), None::<Unrecorded>);
+        let line = row("http://a/").line();
+        let written = output.write(&line, None::<Unrecorded>);
         assert_eq!(written, Written::Yes, "gathered");
-        assert_eq!(output.flush(), Written::Lost);
+        assert_eq!(output.flush(), Written::Full(Vec::new()));
         assert_eq!(output.lost(), Some((1, "/dev/full".to_owned())));
+        assert_eq!(output.unwritten(), ["http://a/"]);
+    }
+
+    #[test]
+    fn a_line_to_record_is_given_back_by_a_full_disk() {
+        let output = Output::file(Path::new("/dev/full"), None::<fn(&str) -> bool>).unwrap();
+        let line = row("http://a/").line();
+        let record = || panic!("its line is not written");
+        assert_eq!(output.write(&line, Some(record)), Written::Full(line));
+        assert_eq!(output.lost(), None, "the caller has it");
     }
 }

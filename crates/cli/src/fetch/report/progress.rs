@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
+use super::eta::Eta;
 use crate::fetch::engine::Engine;
 use crate::fetch::lanes::{Lane, Tally};
 
@@ -14,6 +15,8 @@ use crate::fetch::lanes::{Lane, Tally};
 const HOSTS: usize = 8;
 const REDRAW: Duration = Duration::from_millis(250);
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
+/// The number of redraws between two estimates. An estimate looks at every host.
+const ETA_DRAWS: u32 = 8;
 
 /// Shows the run until it is aborted. `earlier` counts URLs fetched and failed by earlier runs.
 pub(crate) async fn show(engine: Arc<Engine>, earlier: (u64, u64)) {
@@ -29,6 +32,7 @@ async fn lines(engine: &Engine) {
     loop {
         tokio::time::sleep(PLAIN_EVERY).await;
         let (sum, waiting, in_flight) = totals(engine);
+        let eta = Eta::of(engine);
         let done = sum.pages + sum.failed;
         let per_s = (done - before) as f64 / PLAIN_EVERY.as_secs_f64();
         let stands = done == before && in_flight == 0 && waiting > 0;
@@ -43,6 +47,9 @@ async fn lines(engine: &Engine) {
         let mut line = format!(
             "{pages} fetched, {failed} failed, {refused} refused, {blocked} blocked, {waiting} waiting, {in_flight} in flight, {per_s:.1}/s"
         );
+        if let Some(eta) = eta {
+            let _ = write!(line, ", eta {eta}");
+        }
         if stands && let Some(host) = busiest(engine).first() {
             let words: Vec<&str> = host.split_whitespace().collect();
             let _ = write!(line, "; most for {}", words.join(" "));
@@ -60,8 +67,7 @@ async fn bars(engine: &Engine, earlier: (u64, u64)) {
     let bars = engine.talk.bars();
     let overall = bars.add(ProgressBar::new(0));
     // The templates are constants, so a wrong one would show in the first run.
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {rate} eta {eta}  {msg}")
-    {
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {rate}  {msg}") {
         overall.set_style(style.with_key("rate", write_rate));
     }
     let hosts: Vec<ProgressBar> = (0..HOSTS)
@@ -73,13 +79,19 @@ async fn bars(engine: &Engine, earlier: (u64, u64)) {
             bar
         })
         .collect();
+    let mut eta = String::new();
+    let mut draws = 0_u32;
     loop {
+        if draws.is_multiple_of(ETA_DRAWS) {
+            eta = Eta::of(engine).map_or_else(String::new, |eta| format!("eta {eta}, "));
+        }
+        draws = draws.wrapping_add(1);
         let (sum, waiting, in_flight) = totals(engine);
         let done = earlier.0 + earlier.1 + sum.pages + sum.failed;
         overall.set_length(done + waiting + in_flight);
         overall.set_position(done);
         overall.set_message(format!(
-            "{} failed, {} refused, {} blocked, {in_flight} in flight",
+            "{eta}{} failed, {} refused, {} blocked, {in_flight} in flight",
             sum.failed, sum.refused, sum.blocked
         ));
         let rows = busiest(engine);

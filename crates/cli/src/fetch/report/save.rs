@@ -77,6 +77,16 @@ impl Drop for Saving {
     }
 }
 
+/// Returns the file that tells whether there is room below `dir`.
+///
+/// # Errors
+/// Its folder cannot be created.
+pub(crate) fn probe_file(dir: &Path) -> io::Result<PathBuf> {
+    let parts = dir.join(PARTS);
+    fs::create_dir_all(&parts)?;
+    Ok(parts.join(format!("{}-room", std::process::id())))
+}
+
 /// Removes the unfinished bodies of processes that ended, and the folder for them if it is empty.
 pub(crate) fn remove_remains(dir: &Path) {
     let parts = dir.join(PARTS);

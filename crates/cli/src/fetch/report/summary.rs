@@ -3,6 +3,7 @@
 use politely_api::wire::StatusCounts;
 use serde::Serialize;
 
+use super::eta::Eta;
 use crate::config::SummaryForm;
 use crate::exit::Exit;
 use crate::fetch::engine::Engine;
@@ -43,6 +44,10 @@ struct Summary {
     statuses: StatusCounts,
     bytes: u64,
     seconds: f64,
+    /// The time that the pages that are left take, or `None` if that is not known.
+    eta_s: Option<u64>,
+    /// The number of hosts that are closed, if that is why the time is not known.
+    hosts_closed: usize,
     hosts: Vec<HostRow>,
 }
 
@@ -64,7 +69,8 @@ struct HostRow {
 impl End {
     /// Prints the summary. Returns the exit code.
     pub(crate) fn tell(&self, engine: &Engine) -> Exit {
-        let summary = self.summary(engine);
+        let eta = (self.left > 0).then(|| Eta::of(engine)).flatten();
+        let summary = self.summary(engine, eta.as_ref());
         let talk = &engine.talk;
         let (listed, failures) = engine.failures.told();
         for line in &listed {
@@ -80,8 +86,11 @@ impl End {
         if let Some((lines, name)) = &lost {
             talk.say(&format!("error: {name}: {lines} results were not written"));
         }
+        let eta = eta.map_or_else(String::new, |eta| format!(", eta {eta}"));
         if engine.is_stopping() && !engine.is_closed() {
-            talk.say(&format!("interrupted, {} left", self.left));
+            talk.say(&format!("interrupted, {} left{eta}", self.left));
+        } else if self.left > 0 && !engine.is_closed() {
+            talk.say(&format!("{} left{eta}", self.left));
         }
         match engine.settings.summary {
             SummaryForm::Text if log::is_json() => logged(engine, &summary),
@@ -105,7 +114,7 @@ impl End {
         }
     }
 
-    fn summary(&self, engine: &Engine) -> Summary {
+    fn summary(&self, engine: &Engine, eta: Option<&Eta>) -> Summary {
         let shared = engine.lock();
         let lanes = shared.lanes.all();
         let sum = shared.lanes.sum();
@@ -132,6 +141,8 @@ impl End {
             statuses: sum.statuses,
             bytes: sum.bytes,
             seconds: self.seconds,
+            eta_s: eta.and_then(Eta::seconds),
+            hosts_closed: eta.map_or(0, Eta::hosts_closed),
             hosts,
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use politely::Recovery;
 use politely::core::key::Key;
+use url::Url;
 
 use super::sent::Known;
 use crate::exit::io_words;
@@ -35,11 +36,21 @@ impl Engine {
         self.stop();
     }
 
+    /// Handles pages that cannot be read or written. Returns whether the run goes on later.
+    pub(crate) fn crawl_failed(&self, why: &str) -> bool {
+        if self.store.is_some() {
+            return self.state_failed(why);
+        }
+        self.lose_crawl(why);
+        false
+    }
+
     /// Stops the run, because its pages cannot be read or written.
     pub(crate) fn lose_crawl(&self, why: &str) {
         if self.store.is_some() {
             return self.lose_state(why);
         }
+        self.full_disk.list_missing();
         if !self.state_lost.swap(true, Ordering::Relaxed) {
             let dir = std::env::temp_dir();
             self.talk.say(&format!(
@@ -105,6 +116,9 @@ impl Engine {
         for key in self.limits.keys_of_rules(lane) {
             self.restore(&key, true);
         }
+        if let (Ok(true), Ok(url)) = (store.is_http1(&lane.origin), Url::parse(&lane.origin)) {
+            self.clients.http1_origins.restore(&url);
+        }
         if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
             let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);
             let left = robots::TTL.as_secs().saturating_sub(age);
@@ -132,7 +146,7 @@ impl Engine {
         match sent.sent(leave.keys(), self.limits.now(), spent) {
             Ok(()) => true,
             Err(why) => {
-                self.lose_state(&io_words(&why));
+                self.state_failed(&io_words(&why));
                 false
             }
         }
@@ -144,7 +158,7 @@ impl Engine {
         if let Some(sent) = &self.sent
             && let Err(why) = sent.settled(keys, self.limits.now(), spent)
         {
-            self.lose_state(&io_words(&why));
+            self.state_failed(&io_words(&why));
         }
     }
 
@@ -154,7 +168,7 @@ impl Engine {
             && let Some(state) = self.limits.snapshot(key)
             && let Err(why) = sent.learned(key, &state, self.limits.now())
         {
-            self.lose_state(&io_words(&why));
+            self.state_failed(&io_words(&why));
         }
     }
 }

@@ -158,8 +158,12 @@ impl SentLog {
         let open = &mut *self.lock();
         if !open.has_old && open.len > 0 {
             fs::rename(&self.path, old(&self.path))?;
-            open.has_old = true;
-            (open.file, open.len) = (open_at(&self.path)?, 0);
+            let file = open_at(&self.path);
+            if file.is_err() {
+                // The present file stays the journal.
+                fs::rename(old(&self.path), &self.path)?;
+            }
+            (open.file, open.len, open.has_old) = (file?, 0, true);
         }
         Ok(std::mem::take(&mut open.keys))
     }

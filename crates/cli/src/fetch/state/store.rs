@@ -4,7 +4,9 @@
 //! a second of learning and no page, since pages are in the crawl. The file's own lock excludes a
 //! second process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -14,6 +16,8 @@ use crate::fetch::robots::Cached;
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
 const ROBOTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("robots");
+/// Origins that HTTP/1.1 is spoken with.
+const HTTP1: TableDefinition<'_, &str, ()> = TableDefinition::new("http1");
 
 /// The version of the format. It is raised when a record's meaning changes.
 const FORMAT: u64 = 2;
@@ -23,9 +27,17 @@ const FORMAT: u64 = 2;
 pub(crate) struct Batch {
     pub(crate) keys: Vec<(String, Vec<u8>)>,
     pub(crate) robots: Vec<(String, Cached)>,
+    /// Origins that speak HTTP/1.1 only.
+    pub(crate) http1: Vec<String>,
 }
 
-pub(crate) struct Store(Database);
+pub(crate) struct Store {
+    path: PathBuf,
+    /// `None` if the database could not be opened again after a failure.
+    database: RwLock<Option<Database>>,
+    /// Whether a write failed. The database refuses all calls from then on.
+    has_failed: AtomicBool,
+}
 
 /// The result of a redb call. Only the error's words matter here, not its kind.
 type Result<T> = std::result::Result<T, redb::Error>;
@@ -44,7 +56,11 @@ impl Store {
             DatabaseError::Storage(redb::StorageError::Io(why)) => Wrong::file(&path, &why),
             other => wrong(&format!("not a state file of politely ({other})")),
         })?;
-        let store = Self(database);
+        let store = Self {
+            path: path.clone(),
+            database: RwLock::new(Some(database)),
+            has_failed: AtomicBool::new(false),
+        };
         match store.format() {
             Ok(FORMAT) => Ok(store),
             Ok(other) => Err(wrong(&format!(
@@ -54,81 +70,132 @@ impl Store {
         }
     }
 
+    /// Opens the database again, if a write failed.
+    ///
+    /// # Errors
+    /// It cannot be opened. The error is in words.
+    pub(crate) fn open_again(&self) -> std::result::Result<(), String> {
+        if !self.has_failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut database = self
+            .database
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Two databases cannot have one file open.
+        *database = None;
+        *database = Some(Database::create(&self.path).map_err(|why| why.to_string())?);
+        self.has_failed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Runs a call of the database.
+    fn call<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = database.as_ref().ok_or(redb::Error::PreviousIo)?;
+        call(database)
+    }
+
+    /// Runs a call that writes.
+    fn change<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        let changed = self.call(call);
+        if changed.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        changed
+    }
+
     fn format(&self) -> Result<u64> {
-        let change = self.0.begin_write()?;
-        let format = {
-            let mut meta = change.open_table(META)?;
-            let known = meta.get("format")?.map(|format| format.value());
-            if known.is_none() {
-                meta.insert("format", FORMAT)?;
-            }
-            change.open_table(KEYS)?;
-            change.open_table(ROBOTS)?;
-            known.unwrap_or(FORMAT)
-        };
-        change.commit()?;
-        Ok(format)
+        self.change(|database| {
+            let change = database.begin_write()?;
+            let format = {
+                let mut meta = change.open_table(META)?;
+                let known = meta.get("format")?.map(|format| format.value());
+                if known.is_none() {
+                    meta.insert("format", FORMAT)?;
+                }
+                change.open_table(KEYS)?;
+                change.open_table(ROBOTS)?;
+                change.open_table(HTTP1)?;
+                known.unwrap_or(FORMAT)
+            };
+            change.commit()?;
+            Ok(format)
+        })
     }
 
     /// Returns whether the whole input is in the crawl.
     pub(crate) fn input_complete(&self) -> Result<bool> {
-        Ok(self
-            .0
-            .begin_read()?
-            .open_table(META)?
-            .get("input_complete")?
-            .is_some_and(|complete| complete.value() == 1))
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(META)?;
+            let complete = table.get("input_complete")?;
+            Ok(complete.is_some_and(|complete| complete.value() == 1))
+        })
     }
 
     pub(crate) fn set_input_complete(&self, is_complete: bool) -> Result<()> {
-        let change = self.0.begin_write()?;
-        let value = u64::from(is_complete);
-        change.open_table(META)?.insert("input_complete", value)?;
-        change.commit()?;
-        Ok(())
+        self.change(|database| {
+            let change = database.begin_write()?;
+            let value = u64::from(is_complete);
+            change.open_table(META)?.insert("input_complete", value)?;
+            Ok(change.commit()?)
+        })
     }
 
     /// Returns the state last stored for `key`.
     pub(crate) fn key(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        Ok(self
-            .0
-            .begin_read()?
-            .open_table(KEYS)?
-            .get(key)?
-            .map(|state| state.value().to_vec()))
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(KEYS)?;
+            Ok(table.get(key)?.map(|state| state.value().to_vec()))
+        })
     }
 
     /// Returns the robots.txt last stored for `origin`.
     pub(crate) fn robots(&self, origin: &str) -> Result<Option<Cached>> {
-        let found = self.0.begin_read()?.open_table(ROBOTS)?.get(origin)?;
-        Ok(found.and_then(|cached| postcard::from_bytes(cached.value()).ok()))
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(ROBOTS)?;
+            let found = table.get(origin)?;
+            Ok(found.and_then(|cached| postcard::from_bytes(cached.value()).ok()))
+        })
+    }
+
+    /// Returns whether HTTP/1.1 is spoken with `origin`.
+    pub(crate) fn is_http1(&self, origin: &str) -> Result<bool> {
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(HTTP1)?;
+            Ok(table.get(origin)?.is_some())
+        })
     }
 
     /// Stores `batch` durably. The error is in words.
     pub(crate) fn keep(&self, batch: &Batch) -> std::result::Result<(), String> {
-        self.write(batch).map_err(|why| match why {
+        let written = self.change(|database| write(database, batch));
+        written.map_err(|why| match why {
             redb::Error::Io(why) => io_words(&why),
             other => other.to_string(),
         })
     }
+}
 
-    fn write(&self, batch: &Batch) -> Result<()> {
-        let change = self.0.begin_write()?;
-        {
-            let mut keys = change.open_table(KEYS)?;
-            for (key, state) in &batch.keys {
-                keys.insert(key.as_str(), state.as_slice())?;
-            }
-            let mut robots = change.open_table(ROBOTS)?;
-            for (origin, cached) in &batch.robots {
-                if let Ok(bytes) = postcard::to_stdvec(cached) {
-                    robots.insert(origin.as_str(), bytes.as_slice())?;
-                }
+fn write(database: &Database, batch: &Batch) -> Result<()> {
+    let change = database.begin_write()?;
+    {
+        let mut keys = change.open_table(KEYS)?;
+        for (key, state) in &batch.keys {
+            keys.insert(key.as_str(), state.as_slice())?;
+        }
+        let mut robots = change.open_table(ROBOTS)?;
+        for (origin, cached) in &batch.robots {
+            if let Ok(bytes) = postcard::to_stdvec(cached) {
+                robots.insert(origin.as_str(), bytes.as_slice())?;
             }
         }
-        change.commit()?;
-        Ok(())
+        let mut http1 = change.open_table(HTTP1)?;
+        for origin in &batch.http1 {
+            http1.insert(origin.as_str(), ())?;
+        }
     }
+    Ok(change.commit()?)
 }
 
 #[cfg(test)]
@@ -148,6 +215,7 @@ mod tests {
             .keep(&Batch {
                 keys: vec![("a".into(), vec![1, 2])],
                 robots: vec![("http://a".into(), cached.clone())],
+                http1: vec!["https://b".into()],
             })
             .unwrap();
         store.set_input_complete(true).unwrap();
@@ -157,6 +225,8 @@ mod tests {
         assert_eq!(store.key("a").unwrap(), Some(vec![1, 2]));
         assert_eq!(store.key("b").unwrap(), None);
         assert_eq!(store.robots("http://a").unwrap(), Some(cached));
+        assert!(store.is_http1("https://b").unwrap());
+        assert!(!store.is_http1("https://a").unwrap());
     }
 
     #[test]
@@ -181,13 +251,15 @@ mod tests {
     fn another_version_is_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
-        let change = store.0.begin_write().unwrap();
+        let database = store.database.read().unwrap();
+        let change = database.as_ref().unwrap().begin_write().unwrap();
         change
             .open_table(META)
             .unwrap()
             .insert("format", 99)
             .unwrap();
         change.commit().unwrap();
+        drop(database);
         drop(store);
         let said = Store::open(dir.path()).err().unwrap().to_string();
         assert!(said.contains("another version"), "{said}");

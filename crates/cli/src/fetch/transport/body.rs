@@ -8,7 +8,7 @@ use std::io;
 
 use politely::coding::{CodingError, Codings, Decoder, Flow};
 
-use crate::exit::io_words;
+use crate::exit::{io_words, is_no_room};
 use crate::fetch::report::save::Saving;
 
 /// Bytes after the end of a coding's stream that are read to keep the connection.
@@ -39,6 +39,8 @@ pub(super) struct Sink {
 pub(super) enum Enough {
     TooLong,
     NotSaved(String),
+    /// It cannot be saved, because the disk is full.
+    NoRoom(String),
 }
 
 impl Intake {
@@ -132,7 +134,10 @@ impl Sink {
 }
 
 impl Enough {
-    fn not_saved(why: &io::Error) -> Self {
+    pub(super) fn not_saved(why: &io::Error) -> Self {
+        if is_no_room(why) {
+            return Self::NoRoom(io_words(why));
+        }
         Self::NotSaved(format!("not saved: {}", io_words(why)))
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
-use politely::attempts::{Origins, PartialContent, REPEATS_MAX, Unprocessed, failure_of};
+use politely::attempts::{PartialContent, REPEATS_MAX, Unprocessed, failure_of, unprocessed};
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
 use politely::core::signal::{BODY_SCANNED, Failure, Outcome};
@@ -19,12 +19,14 @@ use url::Url;
 
 use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
+use super::http1::Http1Origins;
 use super::proxy::ProxyError;
+use super::resolver::Resolver;
 use super::trouble::trouble_of;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Versions, Way, next};
 use crate::config::Settings;
-use crate::exit::{Wrong, io_words};
+use crate::exit::{Wrong, io_words, is_no_room};
 use crate::fetch::report::save::Saving;
 
 /// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
@@ -35,11 +37,11 @@ pub(crate) struct Clients {
     fresh: Vec<Way>,
     /// For HTTP/1.1 only. It is made when the first origin requires it.
     http1: OnceLock<Vec<Way>>,
-    /// The origins that answered `HTTP_1_1_REQUIRED`.
-    http1_origins: Origins,
+    pub(crate) http1_origins: Http1Origins,
     /// `None` with `--no-cookies`.
     cookies: Option<Cookies>,
     settings: Settings,
+    resolver: Resolver,
     /// The maximum number of hosts for which connections are kept.
     keep_hosts_max: usize,
     has_proxies: bool,
@@ -57,6 +59,14 @@ pub(crate) enum Came {
 }
 
 impl Came {
+    /// Returns why there is no room for the body, if so.
+    pub(crate) fn no_room(&self) -> Option<&str> {
+        match self {
+            Self::Answer(answer) => answer.no_room.as_deref(),
+            Self::Failed(_) => None,
+        }
+    }
+
     /// Returns the outcome for the limits of the request.
     pub(crate) fn outcome(&self) -> Outcome<'_> {
         match self {
@@ -77,6 +87,8 @@ pub(crate) struct Lost {
     pub(crate) words: String,
     /// What may be wrong with this machine.
     pub(crate) trouble: Option<Trouble>,
+    /// Whether the HTTP/2 of the server is malformed.
+    pub(crate) is_http2: bool,
 }
 
 /// Why an egress failed.
@@ -96,6 +108,8 @@ pub(crate) struct Answer {
     pub(crate) start: Bytes,
     /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
+    /// Why there is no room for the body, if so. The page is not at fault.
+    pub(crate) no_room: Option<String>,
 }
 
 /// What to request.
@@ -144,19 +158,26 @@ impl Clients {
     pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
         let concurrency = settings.concurrency as usize;
         let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
+        let resolver = Resolver::default();
         Ok(Self {
-            keeping: ways(settings, concurrency, Versions::All)?,
-            fresh: ways(settings, 0, Versions::All)?,
+            keeping: ways(settings, concurrency, Versions::All, &resolver)?,
+            fresh: ways(settings, 0, Versions::All, &resolver)?,
             http1: OnceLock::new(),
-            http1_origins: Origins::default(),
+            http1_origins: Http1Origins::default(),
             cookies: (settings.cookies).then(|| Cookies::new(settings.proxies.len())),
             settings: settings.clone(),
+            resolver,
             keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
             has_proxies: !settings.proxies.is_empty(),
             timeout: settings.timeout,
             body_max: settings.max_body,
             reads_bodies: false,
         })
+    }
+
+    /// Returns the resolver of names.
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.resolver
     }
 
     /// Returns the transport of `egress` in a run over `hosts` hosts.
@@ -179,12 +200,22 @@ impl Clients {
         hosts: usize,
         get: Get<'_>,
     ) -> Result<Came, WayFailed> {
-        let attempt = self.attempt(egress, hosts, get, Instant::now());
+        let attempt = async {
+            let began = Instant::now();
+            let ended = self.attempt(egress, hosts, get, began).await?;
+            if let Came::Failed(Lost { is_http2: true, .. }) = &ended {
+                // The head was fine, and the body was malformed.
+                self.http1_origins.add(get.url);
+                return self.attempt(egress, hosts, get, began).await;
+            }
+            Ok(ended)
+        };
         let Ok(ended) = tokio::time::timeout(self.timeout, attempt).await else {
             return Ok(Came::Failed(Lost {
                 failure: Failure::Timeout,
                 words: format!("no whole answer within {:?}", self.timeout),
                 trouble: Some(Trouble::Silent),
+                is_http2: false,
             }));
         };
         ended
@@ -201,8 +232,7 @@ impl Clients {
         let url = get.url;
         let cookies = self.cookies.as_ref();
         let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
-        let origin = self.http1_origins.origin(url);
-        let mut way = if self.http1_origins.has(origin) {
+        let mut way = if self.http1_origins.has(url) {
             self.http1(egress)?
         } else {
             self.way(egress, hosts)
@@ -221,10 +251,10 @@ impl Clients {
                 None => return Err(lost.why),
                 Some(Unprocessed::Closed) if get.is_once => return Err(lost.why),
                 Some(Unprocessed::Http1Required) => {
-                    self.http1_origins.add(origin);
+                    self.http1_origins.add(url);
                     self.http1(egress)?
                 }
-                Some(_) if self.http1_origins.has(origin) => self.http1(egress)?,
+                Some(_) if self.http1_origins.has(url) => self.http1(egress)?,
                 Some(_) => &self.fresh[egress % self.fresh.len()],
             };
         }
@@ -235,7 +265,7 @@ impl Clients {
         let ways = if let Some(ways) = self.http1.get() {
             ways
         } else {
-            let made = ways(&self.settings, 0, Versions::Http1);
+            let made = ways(&self.settings, 0, Versions::Http1, &self.resolver);
             let made = made.map_err(|why| why.0)?;
             self.http1.get_or_init(|| made)
         };
@@ -292,6 +322,7 @@ impl Clients {
             bytes: 0,
             start: Bytes::new(),
             spoiled: None,
+            no_room: None,
         };
         let codings = match Codings::of(&answer.headers) {
             Ok(codings) => codings,
@@ -309,21 +340,18 @@ impl Clients {
         let part = PartialContent::of(answer.status, &answer.headers);
         answer.spoiled = part.map(|part| part.to_string());
         let fine = answer.status.is_success() && answer.spoiled.is_none();
-        if fine && !matches!(body, Body::Keep(_)) && codings.is_identity() {
-            let length = answer.headers.get(CONTENT_LENGTH);
-            let length = length.and_then(|length| length.to_str().ok()?.trim().parse::<u64>().ok());
-            if length.is_some_and(|length| length > self.body_max) {
-                answer.spoiled = Some(too_long(self.body_max));
-                return Ok(Came::Answer(answer));
-            }
+        let is_counted = fine && !matches!(body, Body::Keep(_));
+        if is_counted
+            && codings.is_identity()
+            && announced(&answer.headers).is_some_and(|length| length > self.body_max)
+        {
+            answer.spoiled = Some(too_long(self.body_max));
+            return Ok(Came::Answer(answer));
         }
         let saving = match body {
-            Body::Save(dir) if fine => match Saving::begin(dir, url) {
-                Ok(saving) => Some(saving),
-                Err(why) => {
-                    answer.spoiled = Some(format!("{}: {}", dir.display(), io_words(&why)));
-                    return Ok(Came::Answer(answer));
-                }
+            Body::Save(dir) if fine => match begin_saving(dir, url, &mut answer) {
+                None => return Ok(Came::Answer(answer)),
+                saving => saving,
             },
             _ => None,
         };
@@ -356,16 +384,19 @@ impl Clients {
                         failure: undecoded(&error),
                         words: error.to_string(),
                         trouble: None,
+                        is_http2: false,
                     }));
                 }
             }
         }
         let sink = intake.sink();
         let enough = match sink.enough.take() {
-            Some(Enough::TooLong) if fine && !matches!(body, Body::Keep(_)) => {
-                Some(too_long(bytes_max))
-            }
+            Some(Enough::TooLong) if is_counted => Some(too_long(bytes_max)),
             Some(Enough::NotSaved(why)) => Some(why),
+            Some(Enough::NoRoom(why)) => {
+                answer.no_room = Some(why);
+                None
+            }
             _ => None,
         };
         answer.spoiled = answer.spoiled.or(enough);
@@ -375,14 +406,35 @@ impl Clients {
     }
 }
 
+/// Returns the length of a body that a head announces.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    let length = headers.get(CONTENT_LENGTH)?;
+    length.to_str().ok()?.trim().parse().ok()
+}
+
+/// Creates the file for the body of `answer`, or records why that failed.
+fn begin_saving(dir: &Path, url: &Url, answer: &mut Answer) -> Option<Saving> {
+    match Saving::begin(dir, url) {
+        Ok(saving) => return Some(saving),
+        Err(why) if is_no_room(&why) => answer.no_room = Some(io_words(&why)),
+        Err(why) => answer.spoiled = Some(format!("{}: {}", dir.display(), io_words(&why))),
+    }
+    None
+}
+
 /// Returns the transport of each egress, which keeps up to `keep` idle connections per host.
-fn ways(settings: &Settings, keep: usize, versions: Versions) -> Result<Vec<Way>, Wrong> {
+fn ways(
+    settings: &Settings,
+    keep: usize,
+    versions: Versions,
+    resolver: &Resolver,
+) -> Result<Vec<Way>, Wrong> {
     if settings.proxies.is_empty() {
-        return Ok(vec![Way::new(settings, None, keep, versions)?]);
+        return Ok(vec![Way::new(settings, None, keep, versions, resolver)?]);
     }
     let proxies = settings.proxies.iter();
     proxies
-        .map(|proxy| Way::new(settings, Some(proxy), keep, versions))
+        .map(|proxy| Way::new(settings, Some(proxy), keep, versions, resolver))
         .collect()
 }
 
@@ -409,6 +461,7 @@ fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
         failure,
         words,
         trouble,
+        is_http2: unprocessed(error) == Some(Unprocessed::Http1Required),
     }))
 }
 

@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | `client` | one attempt, from the request to the end of the body |
 //! | `egresses` | which proxy a request takes |
+//! | `http1` | which origins HTTP/1.1 is spoken with |
 //! | `ways` | the pooled client of one route |
 //! | `proxy` | connects directly, or through a proxy |
+//! | `resolver` | keeps the addresses of names |
 //! | `connection` | notes whether a connection was used before |
 //! | `head` | repairs heads that hyper would refuse |
 //! | `cookies` | the cookies of each egress |
@@ -18,7 +20,9 @@ mod connection;
 mod cookies;
 pub(super) mod egresses;
 mod head;
+mod http1;
 mod proxy;
+pub(super) mod resolver;
 mod trouble;
 mod unexpected;
 mod ways;

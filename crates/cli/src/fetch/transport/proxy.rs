@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::future::{Future, poll_fn, ready};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,17 +17,17 @@ use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper::ext::ReasonPhrase;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::SocksV5;
 use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
 use politely_api::client::transport::target;
 use rustls::ClientConfig;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tower::{Service, service_fn};
 use url::Url;
 
+use super::resolver::{Resolver, Tcp};
 use super::ways::BoxError;
 
 /// A connection to a host or to a proxy, below the TLS with the host.
@@ -80,7 +81,8 @@ pub(super) struct Proxy {
     pub(super) login: Option<HeaderValue>,
     agent: HeaderValue,
     address: Uri,
-    connector: HttpsConnector<HttpConnector>,
+    connector: HttpsConnector<Tcp>,
+    resolver: Resolver,
     /// The maximum time to connect to the proxy.
     connect_max: Duration,
 }
@@ -89,9 +91,10 @@ impl Proxy {
     pub(super) fn new(
         url: &str,
         agent: HeaderValue,
-        tcp: HttpConnector,
+        tcp: Tcp,
         tls: ClientConfig,
         connect_max: Duration,
+        resolver: Resolver,
     ) -> Result<Self, BoxError> {
         let url = Url::parse(url)?;
         let (scheme, port) = match url.scheme() {
@@ -108,6 +111,7 @@ impl Proxy {
             address: format!("{scheme}://{host}:{port}").parse()?,
             connector: connector.https_or_http().enable_http1().wrap_connector(tcp),
             connect_max,
+            resolver,
             url,
         })
     }
@@ -131,9 +135,9 @@ impl Proxy {
         let port = to.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let mut authority = format!("{host}:{port}");
         if self.url.scheme() == "socks5" {
-            let mut found = lookup_host((host.trim_matches(['[', ']']), port)).await?;
-            let found = found.next().ok_or("failed to lookup address")?;
-            authority = found.to_string();
+            let found = self.resolver.lookup(host.trim_matches(['[', ']'])).await?;
+            let found = found.first().ok_or("failed to lookup address")?;
+            authority = SocketAddr::new(*found, port).to_string();
         }
         let hop = self.reach(deadline).await?;
         let hop = if self.is_socks() {
@@ -213,7 +217,7 @@ fn broken(why: impl Into<BoxError>) -> ProxyError {
 /// The way to the host of a request, below its TLS.
 #[derive(Clone)]
 pub(super) enum Route {
-    Direct(HttpConnector),
+    Direct(Tcp),
     Proxied(Arc<Proxy>),
 }
 
@@ -259,7 +263,13 @@ mod tests {
             ..Knobs::default()
         };
         let settings = Settings::checked(knobs).unwrap();
-        let way = Way::new(&settings, Some(proxy), 1, Versions::All);
+        let way = Way::new(
+            &settings,
+            Some(proxy),
+            1,
+            Versions::All,
+            &Resolver::default(),
+        );
         way.ok().unwrap()
     }
 

@@ -20,7 +20,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use politely::attempts::{Unprocessed, unprocessed};
 use politely::coding::ACCEPTED;
@@ -32,6 +32,7 @@ use url::Url;
 use super::client::innermost;
 use super::connection::{Noted, Use};
 use super::proxy::{Proxy, Route};
+use super::resolver::{Resolver, Tcp};
 use crate::config::Settings;
 use crate::exit::Wrong;
 
@@ -57,7 +58,7 @@ pub(super) struct Lost {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Versions {
     All,
-    /// HTTP/1.1 only, for origins that answered `HTTP_1_1_REQUIRED`.
+    /// HTTP/1.1 only, for origins that require it or whose HTTP/2 is malformed.
     Http1,
 }
 
@@ -80,8 +81,9 @@ impl Way {
         proxy: Option<&str>,
         keep: usize,
         versions: Versions,
+        resolver: &Resolver,
     ) -> Result<Self, Wrong> {
-        let made = Self::made(settings, proxy, keep, versions);
+        let made = Self::made(settings, proxy, keep, versions, resolver);
         made.map_err(|why| Wrong::no_client(&innermost(&*why)))
     }
 
@@ -90,11 +92,12 @@ impl Way {
         proxy: Option<&str>,
         keep: usize,
         versions: Versions,
+        resolver: &Resolver,
     ) -> Result<Self, BoxError> {
         let connect_max = settings.timeout.min(CONNECT_MAX);
         let agent = HeaderValue::from_str(&settings.user_agent)?;
         let tls = rustls::ClientConfig::with_platform_verifier()?;
-        let mut tcp = HttpConnector::new();
+        let mut tcp = Tcp::new_with_resolver(resolver.clone());
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(connect_max));
@@ -105,7 +108,15 @@ impl Way {
             None => None,
             Some(url) => {
                 let (agent, tcp, tls) = (agent.clone(), tcp.clone(), tls.clone());
-                Some(Arc::new(Proxy::new(url, agent, tcp, tls, connect_max)?))
+                let resolver = resolver.clone();
+                Some(Arc::new(Proxy::new(
+                    url,
+                    agent,
+                    tcp,
+                    tls,
+                    connect_max,
+                    resolver,
+                )?))
             }
         };
         let route = proxy.clone().map_or(Route::Direct(tcp), Route::Proxied);

@@ -40,14 +40,21 @@ pub enum Unprocessed {
     /// error does not say whether the connection was used before.
     Closed,
     /// The server answers this request over HTTP/1.1 only: `HTTP_1_1_REQUIRED` (RFC 9113, section
-    /// 7).
+    /// 7). Or its HTTP/2 is malformed, or it takes ours to be malformed.
     Http1Required,
 }
 
 /// Returns the reason to repeat the request at once, from an `error` before the head of a response.
 /// `None` means that the error is a failure.
 pub fn unprocessed(error: &(dyn Error + 'static)) -> Option<Unprocessed> {
-    const HTTP_1_1_REQUIRED: &str = "endpoint requires HTTP/1.1";
+    /// Phrases of h2 for codes that say that one side does not speak HTTP/2.
+    const HTTP_1_1_REQUIRED: [&str; 5] = [
+        "endpoint requires HTTP/1.1",
+        "unspecific protocol error detected",
+        "flow-control protocol violated",
+        "frame with invalid size",
+        "unable to maintain the header compression context",
+    ];
     const ENHANCE_YOUR_CALM: &str = "detected excessive load";
     const REFUSED_STREAM: &str = "stream error received: refused stream";
     const GOAWAY: &str = "connection error received: ";
@@ -63,7 +70,10 @@ pub fn unprocessed(error: &(dyn Error + 'static)) -> Option<Unprocessed> {
     for _ in 0..CAUSES_MAX {
         let Some(error) = cause else { break };
         let words = error.to_string();
-        if words.contains(HTTP_1_1_REQUIRED) {
+        if HTTP_1_1_REQUIRED
+            .iter()
+            .any(|phrase| words.contains(phrase))
+        {
             return Some(Unprocessed::Http1Required);
         }
         // A connection that was never established cannot be a stale one.
@@ -386,6 +396,18 @@ mod tests {
                 Other,
                 "connection closed before message completed",
                 Some(Closed),
+            ),
+            (
+                send,
+                Other,
+                "connection error detected: frame with invalid size",
+                Some(Http1Required),
+            ),
+            (
+                send,
+                Other,
+                "stream error received: unspecific protocol error detected",
+                Some(Http1Required),
             ),
             (send, ConnectionReset, "reset", Some(Closed)),
             (send, TimedOut, "timed out", None),

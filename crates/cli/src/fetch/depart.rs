@@ -1,0 +1,94 @@
+//! A request leaves: through which egress, and through which others while egresses fail.
+
+use std::time::{Duration, Instant};
+
+use politely::core::signal::Failure;
+
+use super::engine::Engine;
+use super::lanes::pending::{Pending, Through};
+use super::limits::Leave;
+use super::transport::client::{Came, Get, Lost};
+use super::transport::egresses::NoEgress;
+
+/// Records that a request of `pending` leaves, and sends it. Returns its result, and how long it
+/// took.
+///
+/// # Errors
+/// The request did not leave: it could not be recorded, or no egress works that it may take.
+pub(super) async fn depart(
+    engine: &Engine,
+    leave: &mut Leave,
+    pending: &mut Pending,
+    get: Get<'_>,
+) -> Result<(Came, Duration), NoEgress> {
+    let now = engine.limits.now();
+    let egress = engine
+        .egresses
+        .choose(now, pending, get.url, leave.egress)?;
+    took(pending, egress);
+    if !engine.write_sent(leave) {
+        return Err(NoEgress::Before(now));
+    }
+    leave.sent();
+    let began = Instant::now();
+    let came = leave.during(fetch(engine, pending, egress, get)).await?;
+    Ok((came, began.elapsed()))
+}
+
+/// Sends a GET through `egress`, and through others while egresses fail.
+///
+/// # Errors
+/// No egress is left, though one worked before.
+async fn fetch(
+    engine: &Engine,
+    pending: &mut Pending,
+    mut egress: usize,
+    get: Get<'_>,
+) -> Result<Came, NoEgress> {
+    loop {
+        let ended = engine.clients.get(egress, engine.hosts(), get).await;
+        let why = match ended {
+            Ok(Came::Failed(mut lost)) if lost.failure == Failure::Connect => {
+                // The proxy works, and it cannot reach the host.
+                engine.egresses.worked(egress);
+                lost.words.insert_str(0, &engine.egresses.through(egress));
+                return Ok(Came::Failed(lost));
+            }
+            Ok(came) => {
+                if matches!(came, Came::Answer(_)) {
+                    engine.egresses.worked(egress);
+                }
+                return Ok(came);
+            }
+            Err(why) => why,
+        };
+        let now = engine.limits.now();
+        let is_bound = pending.through.is_only();
+        if let Some(next) = (engine.egresses).failed(now, egress, &why, is_bound, &engine.talk) {
+            egress = next;
+            took(pending, egress);
+            engine.egresses.keep(get.url, egress);
+        } else if let Some(next_try) = engine.egresses.next_try(now) {
+            return Err(NoEgress::Before(next_try));
+        } else {
+            if engine.egresses.is_fixed() && !is_bound {
+                pending.through = Through::None;
+                engine.egresses.leave(get.url, egress);
+            }
+            let words = format!("{}{why}", engine.egresses.through(egress));
+            return Ok(Came::Failed(Lost {
+                failure: Failure::Connect,
+                words,
+                trouble: None,
+                is_http2: false,
+            }));
+        }
+    }
+}
+
+/// Records the egress of a request.
+fn took(pending: &mut Pending, egress: usize) {
+    if !pending.through.is_only() {
+        pending.through = Through::Last(egress);
+    }
+}
