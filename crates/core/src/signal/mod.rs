@@ -228,6 +228,8 @@ impl Report {
                 signal: Signal::UrlError,
                 status: None,
                 failure: None,
+                // The host may refuse this page as it refuses others.
+                alike: self.odd().map_or(Alike::Nothing, Alike::Of),
                 ..first
             }
         } else {
