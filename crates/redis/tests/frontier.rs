@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use politely_core::Rng;
 use politely_frontier::{
-    Answer, CrawlName, FrontierError, GiveBack, NewPage, Next, PageOutcome, Settings, Take, Token,
-    Unit,
+    Accepted, Answer, CrawlName, FrontierError, GiveBack, NewPage, Next, PageOutcome, Settings,
+    Take, Token, Unit,
 };
 use politely_redis::frontier::RedisFrontier;
 use politely_redis::redis::{Value, cmd, from_redis_value};
@@ -156,7 +156,7 @@ impl World {
         };
         let lease = keep.then_some(LEASES[1]);
         let (at, patience) = (self.process(), self.patience());
-        let speaking = self.processes[at].give_back(&self.crawl, words, lease);
+        let speaking = give_back(&self.processes[at], &self.crawl, words, lease);
         match tokio::time::timeout(patience, speaking).await {
             Err(_) => {
                 self.broken += 1;
@@ -213,10 +213,8 @@ impl World {
                 outcomes: outcomes.collect(),
                 ..GiveBack::of_token(unit.token)
             };
-            self.processes[2]
-                .give_back(&self.crawl, words, None)
-                .await
-                .expect("the owner");
+            let accepted = give_back(&self.processes[2], &self.crawl, words, None).await;
+            accepted.expect("the owner");
         }
         assert!(visits.values().all(|visits| *visits == 1), "{visits:?}");
         for url in &self.accepted {
@@ -253,11 +251,19 @@ async fn take(
         Err(FrontierError::UnknownCrawl(_)) => return None,
         offers => offers.expect("an engine that answers"),
     };
-    let offer = offers.offers.first()?;
-    frontier
-        .take(offer, &wish)
-        .await
-        .expect("an engine that answers")
+    let offer = offers.offers.into_iter().next()?;
+    let taken = frontier.take(&[(offer, wish)]).await.pop();
+    taken.expect("one answer").expect("an engine that answers")
+}
+
+async fn give_back(
+    frontier: &RedisFrontier,
+    crawl: &CrawlName,
+    words: GiveBack,
+    lease: Option<Duration>,
+) -> Result<Accepted, FrontierError> {
+    let accepted = frontier.give_back(crawl, vec![(words, lease)]).await.pop();
+    accepted.expect("one answer")
 }
 
 fn url(number: u64) -> String {
@@ -343,7 +349,7 @@ async fn the_words_of_an_owner_are_refused_after_all_is_lost() {
         }],
         ..GiveBack::of_token(live.token)
     };
-    let accepted = frontier.give_back(&crawl, done, None).await;
+    let accepted = give_back(&frontier, &crawl, done, None).await;
     assert_eq!(accepted.expect("the owner").kept, 0);
 }
 

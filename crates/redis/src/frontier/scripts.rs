@@ -13,8 +13,8 @@ use crate::{Command, Servers, Trouble};
 /// second, also over a slow wire.
 const CALLS_MAX: usize = 64;
 const BYTES_MAX: usize = 128 << 10;
-/// The most round trips at a time. Others would only wait in the server.
-const TRIPS_MAX: usize = 4;
+/// The most scripts under way. Others would only wait in the server.
+const UNDER_WAY_MAX: usize = 4 * CALLS_MAX;
 
 /// A script and its hash.
 pub(super) struct Code {
@@ -39,7 +39,7 @@ code!(OPERATE, "domain.lua", "operate.lua");
 code!(LOOK, "domain.lua", "look.lua");
 code!(NOTE, "note.lua");
 code!(NEXT, "next.lua");
-code!(TOKEN, "token.lua");
+code!(TOKENS, "tokens.lua");
 code!(FORGET, "domain.lua", "forget.lua");
 code!(ENDED, "ended.lua");
 code!(CRAWL, "crawl.lua");
@@ -98,14 +98,14 @@ impl Call {
 /// Runs scripts.
 pub(super) struct Runner {
     pub(super) servers: Servers,
-    trips: Semaphore,
+    room: Semaphore,
 }
 
 impl Runner {
     pub(super) fn new(servers: Servers) -> Self {
         Self {
             servers,
-            trips: Semaphore::new(TRIPS_MAX),
+            room: Semaphore::new(UNDER_WAY_MAX),
         }
     }
 
@@ -123,7 +123,7 @@ impl Runner {
 
     async fn run_trip(&self, calls: &[Call]) -> Vec<Result<Value, Trouble>> {
         // The semaphore is never closed.
-        let _place = self.trips.acquire().await;
+        let _room = self.room.acquire_many(calls.len() as u32).await;
         let commands = calls.iter().map(|call| call.command(false));
         let mut answers = self.servers.change(commands.collect()).await;
         let is_forgotten = |answer: &Result<Value, Trouble>| {
