@@ -13,6 +13,7 @@ local LANE, SECOND, DATED = 562949953421312, 131072, 8725724278030336
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
+local stamp = format(',%d,', now)
 local owners_max = tonumber(ARGV[1])
 
 local stored = call('HMGET', state, 'version', 'token', 'next', 'order', 'taken', 'blocked', 'delay',
@@ -113,13 +114,12 @@ local function summary()
   if expiry and (waiting == 0 or owners >= owners_max) then due = expiry end
   if is_full(held) then due = 0 end
   local at = version > 0 and version or micros
-  return format('%.0f %d %d %d %d %d %d %.0f %.0f', at, known, ready + held - live, waiting - ready,
+  return format('%d %d %d %d %d %d %d %d %d', at, known, ready + held - live, waiting - ready,
     live, count, priority, due, expiry or 0)
 end
 
 -- Returns the row of a page after a visit.
 local function visited(row, status, again, attempts, free)
-  local rest = row:sub(row:find(';', 1, true), -1)
-  local visit = format(',%.0f,%s,%s,%d,%d', now, status, again, attempts, free)
-  return row:match('^%d+') .. visit .. rest
+  local start, rest = row:match('^%d+'), row:sub(row:find(';', 1, true), -1)
+  return start .. stamp .. status .. ',' .. again .. ',' .. attempts .. ',' .. free .. rest
 end

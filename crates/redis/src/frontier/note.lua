@@ -9,20 +9,22 @@ local time = call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
 
 -- version, pages, ready, dated, leased, live units, priority, due, first end of a lease
-local function numbers(text)
-  local found = {}
-  for number in text:gmatch('%d+') do found[#found + 1] = tonumber(number) end
+local NUMBER = '(-?%d+) ?'
+local SUMMARY, SUM = NUMBER:rep(9), NUMBER:rep(6)
+local function numbers(text, form)
+  local found = {text:match(form)}
+  for at = 1, #found do found[at] = tonumber(found[at]) end
   return found
 end
 
-local sum = numbers(call('GET', sums) or '0 0 0 0 0 0')
+local sum = numbers(call('GET', sums) or '0 0 0 0 0 0', SUM)
 local is_changed = false
 local older = {}
 for at = 1, #ARGV, 3 do
   local name, text, put_off = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local new = numbers(text)
+  local new = numbers(text, SUMMARY)
   local stored = call('HGET', summaries, name)
-  local old = numbers(stored or '0 0 0 0 0 0 0 0 0')
+  local old = numbers(stored or '0 0 0 0 0 0 0 0 0', SUMMARY)
   if new[1] < old[1] and put_off == '' then older[#older + 1] = name end
   -- A server that lost a key may have the summary of a domain, and not its place.
   local is_lost = new[1] == old[1] and put_off == '' and new[8] > 0
@@ -41,7 +43,7 @@ for at = 1, #ARGV, 3 do
     end
     if new[9] > 0 then
       call('ZADD', owned, new[9], name)
-    else
+    elseif old[9] > 0 or is_lost then
       call('ZREM', owned, name)
     end
     local due = new[8]
