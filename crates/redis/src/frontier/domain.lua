@@ -1,6 +1,8 @@
 -- What all scripts about one domain share. KEYS: its state, pages, queue and units.
 -- ARGV[1]: the most owners of a domain.
 --
+-- state: version, last token, next time, order, time of the last take, end of the block, delay, bound
+-- of finished pages.
 -- pages: hash of a URL -> row: priority digit, date when it was added, last visit or nothing, ';',
 -- the rest.
 -- queue: hash of a URL -> place. Lanes of priorities come first, each in the order of the seconds
@@ -16,16 +18,15 @@ local now = math.floor(micros / 1000)
 local stamp = format(',%d,', now)
 local owners_max = tonumber(ARGV[1])
 
-local stored = call('HMGET', state, 'version', 'token', 'next', 'order', 'taken', 'blocked', 'delay',
-  'limit')
-for at = 1, 8 do stored[at] = tonumber(stored[at] or 0) end
+local stored = {(call('GET', state) or '0 0 0 0 0 0 0 0'):match(('(%d+) ?'):rep(8))}
+for at = 1, 8 do stored[at] = tonumber(stored[at]) end
 local version, last_token, next_at, order, taken, blocked, delay, limit = unpack(stored)
 
 -- The version grows with each change, also over a deletion.
 local function store()
   version = math.max(version + 1, micros)
-  call('HSET', state, 'version', version, 'token', last_token, 'next', next_at, 'order', order,
-    'taken', taken)
+  call('SET', state, format('%d %d %d %d %d %d %d %d', version, last_token, next_at, order, taken,
+    blocked, delay, limit))
 end
 
 -- Returns the place of a page that is due since a date: behind the others of its second.

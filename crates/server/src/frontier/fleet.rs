@@ -269,14 +269,14 @@ impl FleetFrontier {
         units: Vec<Words>,
     ) -> Result<Vec<DoneAnswer>, FrontierError> {
         let now = self.now();
-        let (mut answers, mut given, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut answers, mut given, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for Words { unit, reports } in units {
             let lease = unit.lease_ms.map(|ms| Duration::from_millis(ms.into()));
             let token = unit.token;
             let read = self.read(worker, unit, &reports, now);
-            let error = read.map(|(words, wrong)| {
+            let error = read.map(|(words, invalid)| {
                 given.push((words, lease));
-                invalid.push(wrong);
+                rest.push((invalid, lease));
             });
             answers.push(DoneAnswer {
                 token,
@@ -285,13 +285,11 @@ impl FleetFrontier {
                 ..DoneAnswer::default()
             });
         }
-        let leases: Vec<_> = given.iter().map(|(_, lease)| *lease).collect();
         let accepted = self.0.frontier.give_back(crawl, given).await;
+        let accepted = accepted.into_iter().zip(rest);
         let open = answers.iter_mut().filter(|answer| answer.error.is_none());
         let mut unavailable = Vec::new();
-        for (answer, ((accepted, invalid), lease)) in
-            open.zip(accepted.into_iter().zip(invalid).zip(leases))
-        {
+        for (answer, (accepted, (invalid, lease))) in open.zip(accepted) {
             let token = Token(answer.token);
             match accepted {
                 Ok(accepted) => {
