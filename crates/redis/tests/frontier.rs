@@ -110,12 +110,12 @@ impl World {
         let taking = take_many(&self.processes[at], &self.crawl, most, lease, shares);
         match tokio::time::timeout(patience, taking).await {
             Err(_) => self.broken += 1,
-            Ok(units) => units.into_iter().for_each(|unit| self.learn(unit)),
+            Ok(units) => units.iter().for_each(|unit| self.learn(unit)),
         }
     }
 
     /// Learns a unit that was handed out.
-    fn learn(&mut self, unit: Unit) {
+    fn learn(&mut self, unit: &Unit) {
         assert!(unit.token > self.highest, "the fencing token only grows");
         self.highest = unit.token;
         let left: BTreeSet<_> = unit.pages.iter().map(|page| page.url.clone()).collect();
