@@ -12,6 +12,9 @@
 //! - A page is in the queue, in one unit, or visited for the last time. No script leaves it in two
 //!   of these places.
 //!
+//! Calls about units are batches: the scripts of all their domains are one pipeline, and so are the
+//! notes in the schedule.
+//!
 //! The schedule is a hint. Each domain has a summary in one of 16 shards of its crawl; a summary
 //! with an older version never replaces a newer one. A call notes the summary after the domain has
 //! changed and before it is answered. If the caller dies in between, the domain's old place in the
