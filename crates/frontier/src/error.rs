@@ -3,7 +3,7 @@
 use crate::{CrawlName, Invalid, StoreError, Token};
 
 /// Why a call of the frontier failed. Nothing changed, unless the storage failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum FrontierError {
     /// The unit has ended, was never handed out, or its crawl or domain was deleted.
     #[error("the unit {0} has ended; drop its pages and take another unit")]

@@ -13,7 +13,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use politely_frontier::{Answer, CrawlName, GiveBack, NewPage, Next, PageOutcome, Settings, Take};
+use politely_frontier::{
+    Answer, CrawlName, GiveBack, NewPage, Next, PageOutcome, Settings, Take, TakenPage, Unit,
+};
 use politely_redis::frontier::RedisFrontier;
 use politely_redis::redis::{Client, InfoDict, cmd};
 
@@ -78,49 +80,74 @@ async fn measure(url: &str, pages: usize, domains: usize, in_row: usize) {
         }
         meter.tell(&format!("put of {what} pages, {domains} domains"), pages);
     }
-    let meter = Meter::start(url);
-    let mut spent = Vec::with_capacity(UNITS);
-    let mut taken = 0;
-    for _ in 0..UNITS {
-        let began = clock();
-        let Some(unit) = take(&frontier, &crawl).await else {
-            break;
-        };
-        spent.push(began.elapsed());
-        taken += unit.pages.len();
-        let outcome = |page: politely_frontier::TakenPage| PageOutcome {
-            url: page.url,
-            status: 200,
-            next: Next::Never,
-        };
-        let words = GiveBack {
-            outcomes: unit.pages.into_iter().map(outcome).collect(),
-            ..GiveBack::of_token(unit.token)
-        };
-        frontier
-            .give_back(&crawl, words, None)
-            .await
-            .expect("the owner");
+    for (callers, units) in [(1, 1), (8, 1), (1, 64), (8, 64)] {
+        exchange(url, &frontier, &crawl, callers, units).await;
     }
-    meter.tell(
-        &format!("take and done, {taken} pages in units of 10"),
-        spent.len(),
-    );
-    spent.sort_unstable();
-    let at = |share: usize| {
-        spent
-            .get(spent.len() * share / 100)
-            .copied()
-            .unwrap_or_default()
-    };
-    println!("take of a unit: median {:?}, p99 {:?}", at(50), at(99));
     frontier.delete(&crawl, None).await.expect("an answer");
     while entries(url) > 3 {
         frontier.mend(10_000).await.expect("an answer");
     }
 }
 
-async fn take(frontier: &RedisFrontier, crawl: &CrawlName) -> Option<politely_frontier::Unit> {
+/// Takes units of ten pages and gives them back, by some callers with so many units in a call.
+async fn exchange(
+    url: &str,
+    frontier: &Arc<RedisFrontier>,
+    crawl: &CrawlName,
+    callers: usize,
+    units: usize,
+) {
+    let meter = Meter::start(url);
+    let work = (0..callers).map(|_| {
+        let (frontier, crawl) = (Arc::clone(frontier), crawl.clone());
+        tokio::spawn(async move {
+            let mut spent = Vec::new();
+            let mut done = 0;
+            while done < UNITS / callers {
+                let began = clock();
+                let taken = take(&frontier, &crawl, units).await;
+                spent.push(began.elapsed());
+                if taken.is_empty() {
+                    break;
+                }
+                done += taken.len();
+                let words = taken.into_iter().map(|unit| (visited(unit), None));
+                let accepted = frontier.give_back(&crawl, words.collect()).await;
+                assert!(accepted.iter().all(Result::is_ok), "an owner was refused");
+            }
+            (done, spent)
+        })
+    });
+    let (mut done, mut spent) = (0, Vec::new());
+    for caller in work.collect::<Vec<_>>() {
+        let (units, calls) = caller.await.expect("a caller");
+        done += units;
+        spent.extend(calls);
+    }
+    meter.tell(
+        &format!("take and done by {callers} callers with {units} units a call"),
+        done,
+    );
+    spent.sort_unstable();
+    let at = |share: usize| spent[(spent.len() - 1) * share / 100];
+    println!("  of it take: median {:?}, p99 {:?}", at(50), at(99));
+}
+
+/// Returns the words of an owner that visited all pages.
+fn visited(unit: Unit) -> GiveBack {
+    let outcome = |page: TakenPage| PageOutcome {
+        url: page.url,
+        status: 200,
+        next: Next::Never,
+    };
+    GiveBack {
+        outcomes: unit.pages.into_iter().map(outcome).collect(),
+        ..GiveBack::of_token(unit.token)
+    }
+}
+
+/// Takes as many units, or none if nothing waits.
+async fn take(frontier: &RedisFrontier, crawl: &CrawlName, units: usize) -> Vec<Unit> {
     let take = Take {
         crawl: None,
         pages_max: 10,
@@ -128,10 +155,13 @@ async fn take(frontier: &RedisFrontier, crawl: &CrawlName) -> Option<politely_fr
         shares_domain: false,
     };
     loop {
-        let found = frontier.offers(Some(crawl), 1).await.expect("an answer");
-        let offer = found.offers.first()?;
-        if let Some(unit) = frontier.take(offer, &take).await.expect("an answer") {
-            return Some(unit);
+        let found = frontier.offers(Some(crawl), units).await;
+        let offers = found.expect("an answer").offers.into_iter();
+        let wanted: Vec<_> = offers.map(|offer| (offer, take.clone())).collect();
+        let taken = frontier.take(&wanted).await.into_iter();
+        let taken: Vec<_> = taken.filter_map(|unit| unit.expect("an answer")).collect();
+        if !taken.is_empty() || wanted.is_empty() {
+            return taken;
         }
     }
 }

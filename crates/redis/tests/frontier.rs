@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use politely_core::Rng;
 use politely_frontier::{
-    Answer, CrawlName, FrontierError, GiveBack, NewPage, Next, PageOutcome, Settings, Take, Token,
-    Unit,
+    Accepted, Answer, CrawlName, FrontierError, GiveBack, NewPage, Next, PageOutcome, Settings,
+    Take, Token, Unit,
 };
 use politely_redis::frontier::RedisFrontier;
 use politely_redis::redis::{Value, cmd, from_redis_value};
@@ -102,18 +102,20 @@ impl World {
         }
     }
 
-    async fn take(&mut self) -> Option<Unit> {
+    async fn take(&mut self) {
         let (at, patience) = (self.process(), self.patience());
         let lease = LEASES[self.below(2) as usize];
         let shares = self.below(2) == 0;
-        let taking = take(&self.processes[at], &self.crawl, lease, shares);
-        let unit = match tokio::time::timeout(patience, taking).await {
-            Err(_) => {
-                self.broken += 1;
-                return None;
-            }
-            Ok(unit) => unit?,
-        };
+        let most = 1 + self.below(3) as usize;
+        let taking = take_many(&self.processes[at], &self.crawl, most, lease, shares);
+        match tokio::time::timeout(patience, taking).await {
+            Err(_) => self.broken += 1,
+            Ok(units) => units.iter().for_each(|unit| self.learn(unit)),
+        }
+    }
+
+    /// Learns a unit that was handed out.
+    fn learn(&mut self, unit: &Unit) {
         assert!(unit.token > self.highest, "the fencing token only grows");
         self.highest = unit.token;
         let left: BTreeSet<_> = unit.pages.iter().map(|page| page.url.clone()).collect();
@@ -129,7 +131,6 @@ impl World {
             left,
             is_over: false,
         });
-        Some(unit)
     }
 
     /// Lets an owner speak: it finishes some pages, keeps or returns the others, and finds a page.
@@ -156,7 +157,7 @@ impl World {
         };
         let lease = keep.then_some(LEASES[1]);
         let (at, patience) = (self.process(), self.patience());
-        let speaking = self.processes[at].give_back(&self.crawl, words, lease);
+        let speaking = give_back(&self.processes[at], &self.crawl, words, lease);
         match tokio::time::timeout(patience, speaking).await {
             Err(_) => {
                 self.broken += 1;
@@ -213,10 +214,8 @@ impl World {
                 outcomes: outcomes.collect(),
                 ..GiveBack::of_token(unit.token)
             };
-            self.processes[2]
-                .give_back(&self.crawl, words, None)
-                .await
-                .expect("the owner");
+            let accepted = give_back(&self.processes[2], &self.crawl, words, None).await;
+            accepted.expect("the owner");
         }
         assert!(visits.values().all(|visits| *visits == 1), "{visits:?}");
         for url in &self.accepted {
@@ -243,21 +242,43 @@ async fn take(
     lease: Duration,
     shares_domain: bool,
 ) -> Option<Unit> {
+    let units = take_many(frontier, crawl, 1, lease, shares_domain).await;
+    units.into_iter().next()
+}
+
+/// Takes at most `most` domains in one call.
+async fn take_many(
+    frontier: &RedisFrontier,
+    crawl: &CrawlName,
+    most: usize,
+    lease: Duration,
+    shares_domain: bool,
+) -> Vec<Unit> {
     let wish = Take {
         crawl: None,
         pages_max: 3,
         lease,
         shares_domain,
     };
-    let offers = match frontier.offers(Some(crawl), 1).await {
-        Err(FrontierError::UnknownCrawl(_)) => return None,
-        offers => offers.expect("an engine that answers"),
+    let offers = match frontier.offers(Some(crawl), most).await {
+        Err(FrontierError::UnknownCrawl(_)) => return Vec::new(),
+        offers => offers.expect("an engine that answers").offers,
     };
-    let offer = offers.offers.first()?;
-    frontier
-        .take(offer, &wish)
-        .await
-        .expect("an engine that answers")
+    let wanted = offers.into_iter().map(|offer| (offer, wish.clone()));
+    let taken = frontier.take(&wanted.collect::<Vec<_>>()).await;
+    let taken = taken.into_iter();
+    let taken = taken.filter_map(|unit| unit.expect("an engine that answers"));
+    taken.collect()
+}
+
+async fn give_back(
+    frontier: &RedisFrontier,
+    crawl: &CrawlName,
+    words: GiveBack,
+    lease: Option<Duration>,
+) -> Result<Accepted, FrontierError> {
+    let accepted = frontier.give_back(crawl, vec![(words, lease)]).await.pop();
+    accepted.expect("one answer")
 }
 
 fn url(number: u64) -> String {
@@ -277,7 +298,7 @@ async fn no_page_is_lost_and_no_stale_word_is_accepted() {
         for _ in 0..STEPS {
             match world.below(8) {
                 0 | 1 => world.put().await,
-                2..=4 => drop(world.take().await),
+                2..=4 => world.take().await,
                 5 | 6 => world.speak().await,
                 _ => sleep(Duration::from_millis(5)).await,
             }
@@ -293,6 +314,88 @@ async fn put_and_take(frontier: &RedisFrontier, crawl: &CrawlName, url: &str) ->
     assert_eq!(answers.expect("an engine that answers"), [Answer::New]);
     let unit = take(frontier, crawl, Duration::from_mins(1), false).await;
     unit.expect("a page that waits")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_at_once_share_the_domains_of_a_crawl() {
+    let redis = RedisServer::start("");
+    let connect = |seed| RedisFrontier::connect(&redis.url(), Settings::default(), seed);
+    let (one, other) = (connect(1).expect("a URL"), connect(2).expect("a URL"));
+    let crawl: CrawlName = "c".parse().expect("a name");
+    let pages = (0..200).map(|number| NewPage::of_url(format!("https://{number}.com/")));
+    let put = one.put(&crawl, pages.collect()).await;
+    put.expect("an engine that answers");
+    let lease = Duration::from_mins(1);
+    let work = async |process: &RedisFrontier| {
+        let mut units: Vec<Unit> = Vec::new();
+        loop {
+            let taken = take_many(process, &crawl, 20, lease, false).await;
+            if taken.is_empty() {
+                return units;
+            }
+            units.extend(taken);
+        }
+    };
+    let (ones, others) = tokio::join!(work(&one), work(&other));
+    assert!(!ones.is_empty() && !others.is_empty(), "both get work");
+    let units = || ones.iter().chain(&others);
+    let domains: BTreeSet<_> = units().map(|unit| &unit.domain).collect();
+    assert_eq!((units().count(), domains.len()), (200, 200));
+    let tokens: BTreeSet<_> = units().map(|unit| unit.token).collect();
+    assert_eq!(tokens.len(), 200, "each unit has its own token");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_unit_of_a_call_has_its_own_answer() {
+    let redis = RedisServer::start("");
+    let frontier = RedisFrontier::connect(&redis.url(), Settings::default(), 1).expect("a URL");
+    let crawl: CrawlName = "c".parse().expect("a name");
+    let pages = (0..40).map(|number| NewPage::of_url(format!("https://{number}.com/")));
+    let put = frontier.put(&crawl, pages.collect()).await;
+    put.expect("an engine that answers");
+    let lease = Duration::from_mins(1);
+    let units = take_many(&frontier, &crawl, 4, lease, false).await;
+    let [done, wrong, stale, kept] = &units[..] else {
+        panic!("{units:?}");
+    };
+    let dropped = frontier.drop_unit(&crawl, stale.token).await;
+    dropped.expect("a live unit");
+    let visit = |unit: &Unit, url: &str| GiveBack {
+        outcomes: vec![PageOutcome {
+            url: url.to_owned(),
+            status: 200,
+            next: Next::Never,
+        }],
+        ..GiveBack::of_token(unit.token)
+    };
+    let found = vec![NewPage::of_url("https://new.com/")];
+    let words = [
+        GiveBack {
+            found: found.clone(),
+            ..visit(done, &done.pages[0].url)
+        },
+        visit(wrong, &done.pages[0].url),
+        GiveBack {
+            found,
+            ..visit(stale, &stale.pages[0].url)
+        },
+        GiveBack {
+            keep: true,
+            ..GiveBack::of_token(kept.token)
+        },
+    ];
+    let words = words.into_iter().map(|words| (words, Some(lease)));
+    let answers = frontier.give_back(&crawl, words.collect()).await;
+    let [Ok(done), Err(wrong), Err(stale), Ok(kept)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!((&done.answers[..], done.kept), (&[Answer::New][..], 0));
+    assert!(matches!(wrong, FrontierError::NotInUnit(..)), "{wrong}");
+    assert!(matches!(stale, FrontierError::Stale(_)), "{stale}");
+    assert_eq!(kept.kept, 1);
+    let (counts, _) = frontier.counts(&crawl).await.expect("a crawl");
+    let numbers = (counts.pages, counts.ready, counts.leased);
+    assert_eq!(numbers, (41, 38, 2), "{counts:?}");
 }
 
 async fn delete(redis: &RedisServer, key: &str) {
@@ -343,7 +446,7 @@ async fn the_words_of_an_owner_are_refused_after_all_is_lost() {
         }],
         ..GiveBack::of_token(live.token)
     };
-    let accepted = frontier.give_back(&crawl, done, None).await;
+    let accepted = give_back(&frontier, &crawl, done, None).await;
     assert_eq!(accepted.expect("the owner").kept, 0);
 }
 

@@ -1,6 +1,8 @@
 -- What all scripts about one domain share. KEYS: its state, pages, queue and units.
 -- ARGV[1]: the most owners of a domain.
 --
+-- state: version, last token, next time, order, time of the last take, end of the block, delay, bound
+-- of finished pages.
 -- pages: hash of a URL -> row: priority digit, date when it was added, last visit or nothing, ';',
 -- the rest.
 -- queue: hash of a URL -> place. Lanes of priorities come first, each in the order of the seconds
@@ -13,18 +15,18 @@ local LANE, SECOND, DATED = 562949953421312, 131072, 8725724278030336
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
+local stamp = format(',%d,', now)
 local owners_max = tonumber(ARGV[1])
 
-local stored = call('HMGET', state, 'version', 'token', 'next', 'order', 'taken', 'blocked', 'delay',
-  'limit')
-for at = 1, 8 do stored[at] = tonumber(stored[at] or 0) end
+local stored = {(call('GET', state) or '0 0 0 0 0 0 0 0'):match(('(%d+) ?'):rep(8))}
+for at = 1, 8 do stored[at] = tonumber(stored[at]) end
 local version, last_token, next_at, order, taken, blocked, delay, limit = unpack(stored)
 
 -- The version grows with each change, also over a deletion.
 local function store()
   version = math.max(version + 1, micros)
-  call('HSET', state, 'version', version, 'token', last_token, 'next', next_at, 'order', order,
-    'taken', taken)
+  call('SET', state, format('%d %d %d %d %d %d %d %d', version, last_token, next_at, order, taken,
+    blocked, delay, limit))
 end
 
 -- Returns the place of a page that is due since a date: behind the others of its second.
@@ -113,13 +115,12 @@ local function summary()
   if expiry and (waiting == 0 or owners >= owners_max) then due = expiry end
   if is_full(held) then due = 0 end
   local at = version > 0 and version or micros
-  return format('%.0f %d %d %d %d %d %d %.0f %.0f', at, known, ready + held - live, waiting - ready,
+  return format('%d %d %d %d %d %d %d %d %d', at, known, ready + held - live, waiting - ready,
     live, count, priority, due, expiry or 0)
 end
 
 -- Returns the row of a page after a visit.
 local function visited(row, status, again, attempts, free)
-  local rest = row:sub(row:find(';', 1, true), -1)
-  local visit = format(',%.0f,%s,%s,%d,%d', now, status, again, attempts, free)
-  return row:match('^%d+') .. visit .. rest
+  local start, rest = row:match('^%d+'), row:sub(row:find(';', 1, true), -1)
+  return start .. stamp .. status .. ',' .. again .. ',' .. attempts .. ',' .. free .. rest
 end

@@ -8,7 +8,7 @@ use redis::from_redis_value;
 use super::keys::CrawlId;
 use super::scripts;
 use super::take::answer;
-use super::{RedisFrontier, millis, odd};
+use super::{Note, RedisFrontier, millis, odd};
 
 /// The most domains whose names are read at a time.
 const DOMAINS_MAX: usize = 1_000;
@@ -62,7 +62,8 @@ impl RedisFrontier {
                 from_redis_value(more).map_err(|_| odd("forgotten pages"))?;
             forgotten += count;
             if count > 0 {
-                self.note_one(id, domain, summary).await;
+                self.note_changed(vec![Note::new(id, domain, summary)])
+                    .await;
             }
             if next == "0" {
                 return Ok(forgotten);

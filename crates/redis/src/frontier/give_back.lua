@@ -14,20 +14,22 @@ for at = 17, #value, 32 do
   hashes[#hashes + 1] = hash
   left[hash] = value:sub(at + 16, at + 31)
 end
-local places = {}
-local is_named = {}
+local named, is_named = {}, {}
 for at = 6, #ARGV, 4 do
   local hash = ARGV[at]
   if not left[hash] or is_named[hash] then return {'m', summary(), (at - 6) / 4} end
-  is_named[hash] = true
+  named[#named + 1], is_named[hash] = hash, true
 end
-for at = 6, #ARGV, 4 do
+local rows = #named > 0 and call('HMGET', pages, unpack(named))
+local places, visits = {}, {}
+for nth = 1, #named do
+  local at = 2 + 4 * nth
   local hash, kind, status, date = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local place
   if kind == 'u' then
     place = left[hash]
   else
-    local row = call('HGET', pages, hash) or '00;'
+    local row = rows[nth] or '00;'
     local attempts, free = 0, 0
     if kind == 'r' or kind == 'R' then
       local visit = row:sub(1, row:find(';', 1, true))
@@ -35,7 +37,8 @@ for at = 6, #ARGV, 4 do
       attempts, free = math.min((attempts or 0) + 1, 65535), tonumber(free or 0)
       if kind == 'R' then free = math.min(free + 1, 65535) end
     end
-    call('HSET', pages, hash, visited(row, status, date, attempts, free))
+    visits[#visits + 1] = hash
+    visits[#visits + 1] = visited(row, status, date, attempts, free)
     if date ~= '' then place = DATED + tonumber(date) end
   end
   if place then
@@ -45,9 +48,10 @@ for at = 6, #ARGV, 4 do
   left[hash] = nil
 end
 add_all(places)
+if #visits > 0 then call('HSET', pages, unpack(visits)) end
 
 local kept = {value:sub(1, 16)}
-if ARGV[4] ~= '' then kept[1] = value:sub(1, 1) .. format('%015.0f', now + tonumber(ARGV[4])) end
+if ARGV[4] ~= '' then kept[1] = value:sub(1, 1) .. format('%015d', now + tonumber(ARGV[4])) end
 for at = 1, #hashes do
   if left[hashes[at]] then kept[#kept + 1] = hashes[at] .. left[hashes[at]] end
 end

@@ -1,7 +1,9 @@
 //! The words of owners: outcomes, found pages, more time. Also words about pages without a token.
 
+use std::mem::take;
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use politely_frontier::{
     Accepted, Answer, CrawlName, FrontierError, GiveBack, NewPage, Next, PageOutcome, Revision,
     Token, ValidPage, canonical,
@@ -10,86 +12,131 @@ use redis::{cmd, from_redis_value};
 
 use super::keys::{self, CrawlId};
 use super::put::merge;
-use super::scripts;
-use super::take::answer;
-use super::{RedisFrontier, crawl_row, millis, odd, read, row};
+use super::scripts::{self, Call};
+use super::take::{INDEX_GRACE, answer};
+use super::{Note, RedisFrontier, crawl_row, millis, odd, read, row};
 use crate::{Command, Trouble};
 
-/// An outcome as an argument of the script.
-struct OutcomeArg {
-    hash: [u8; 16],
-    kind: &'static str,
-    status: u16,
-    date: String,
+/// The words about one unit of work.
+struct Words {
+    unit: GiveBack,
+    crawl: CrawlId,
+    domain: String,
+    /// The answers to the found pages.
+    answers: Vec<Answer>,
 }
 
 impl RedisFrontier {
-    /// Accepts the words of an owner: outcomes, found pages, and what becomes of the unit. If the
-    /// owner keeps the unit, `lease` is its new lease.
+    /// Accepts the words of owners: outcomes, found pages, and what becomes of the units. If an
+    /// owner keeps its unit, the duration is its new lease.
     ///
-    /// Outcomes are stored together or not at all. Found pages are added before: if the outcomes
-    /// are then refused, the pages stay.
+    /// Outcomes of a unit are stored together or not at all. Found pages are added before: if the
+    /// outcomes are then refused, the pages stay.
     ///
     /// # Errors
-    /// Fails for a unit that has ended or is of another crawl, for an outcome of another unit's
-    /// page, for too many found pages, and if a server does not answer.
+    /// A unit's answer is an error if the unit has ended or is of another crawl, for an outcome of
+    /// another unit's page, for too many found pages, and if a server does not answer.
     pub async fn give_back(
         &self,
         crawl: &CrawlName,
-        words: GiveBack,
+        units: Vec<(GiveBack, Option<Duration>)>,
+    ) -> Vec<Result<Accepted, FrontierError>> {
+        let places = match self.places(crawl, &units).await {
+            Ok(places) => places,
+            Err(why) => return units.iter().map(|_| Err(why.clone())).collect(),
+        };
+        let units = units.into_iter().zip(places);
+        let prepared = units.map(|((unit, lease), place)| self.prepare(unit, lease, place));
+        let (mut words, mut calls) = (Vec::new(), Vec::new());
+        for prepared in join_all(prepared).await {
+            words.push(prepared.map(|(words, call)| {
+                calls.push(call);
+                words
+            }));
+        }
+        let mut answers = self.runner.run(&calls).await.into_iter();
+        let (mut notes, mut ended) = (Vec::new(), Vec::new());
+        let accepted = words.iter().map(|words| {
+            let words = words.as_ref().map_err(Clone::clone)?;
+            let token = words.unit.token;
+            let said = answers.next().unwrap_or(Err(Trouble::Restless));
+            let (kind, summary, more) = answer(said)?;
+            notes.push(Note::new(&words.crawl, &words.domain, summary));
+            match kind.as_str() {
+                "k" => {
+                    let kept = from_redis_value(more).map_err(|_| odd("kept pages"))?;
+                    ended.extend((kept == 0).then(|| keys::unit(token)));
+                    let answers = words.answers.clone();
+                    Ok(Accepted { answers, kept })
+                }
+                "m" => {
+                    let at: usize = from_redis_value(more).map_err(|_| odd("an outcome"))?;
+                    let outcome = words.unit.outcomes.get(at);
+                    let url = outcome.map_or("", |outcome| &outcome.url);
+                    Err(FrontierError::NotInUnit(token, url.to_owned()))
+                }
+                _ => Err(FrontierError::Stale(token)),
+            }
+        });
+        let accepted = accepted.collect();
+        // Without an answer, the index of a unit expires.
+        let unlinks = ended.iter().map(|key| Command {
+            key,
+            words: cmd("UNLINK").arg(key).to_owned(),
+        });
+        let unlinks = self.runner.servers.change(unlinks.collect());
+        join(self.note_changed(notes), unlinks).await;
+        accepted
+    }
+
+    /// Adds the found pages of a unit, and returns the call that accepts its outcomes.
+    async fn prepare(
+        &self,
+        mut unit: GiveBack,
         lease: Option<Duration>,
-    ) -> Result<Accepted, FrontierError> {
-        self.check_len(words.found.len())?;
-        let token = words.token;
-        let outcomes = words
-            .outcomes
-            .iter()
-            .map(outcome_arg)
-            .collect::<Result<Vec<_>, _>>()?;
-        let stale = || FrontierError::Stale(token);
-        let place = self.domain_of(crawl, token).await?;
-        let (id, domain) = place.ok_or_else(stale)?;
+        place: Option<(CrawlId, String)>,
+    ) -> Result<(Words, Call), FrontierError> {
+        self.check_len(unit.found.len())?;
+        let stale = || FrontierError::Stale(unit.token);
+        let (crawl, domain) = place.ok_or_else(stale)?;
+        let lease = lease
+            .filter(|_| unit.keep)
+            .map(|lease| lease.min(self.settings.lease_max));
+        let mut call = self.domain_call(&scripts::GIVE_BACK, &crawl, &domain);
+        call.number(unit.token).number(u8::from(unit.keep));
+        call.arg(lease.map_or_else(String::new, |lease| millis(lease).to_string()));
+        call.number(self.spacing().max(millis(unit.pause)));
+        for outcome in &unit.outcomes {
+            add_outcome(&mut call, outcome)?;
+        }
         let mut answers = Vec::new();
-        if !words.found.is_empty() {
-            if !self.is_unit(&id, &domain, token).await? {
+        if !unit.found.is_empty() {
+            let [_, _, _, units] = keys::domain(&crawl, &domain);
+            let token = unit.token.to_string();
+            if !self.ask::<bool>("HEXISTS", &units, Some(&token)).await? {
                 return Err(stale());
             }
-            let (valid, invalid) = self.check(words.found);
-            answers = merge(invalid, self.add(&id, valid).await?);
+            let (valid, invalid) = self.check(take(&mut unit.found));
+            answers = merge(invalid, self.add(&crawl, valid).await?);
         }
-        let lease = lease
-            .filter(|_| words.keep)
-            .map(|lease| lease.min(self.settings.lease_max));
         if let Some(lease) = lease {
-            self.keep_index(token, lease).await?;
+            self.keep_index(unit.token, lease).await?;
         }
-        let mut call = self.domain_call(&scripts::GIVE_BACK, &id, &domain);
-        call.number(token).number(u8::from(words.keep));
-        call.arg(lease.map_or_else(String::new, |lease| millis(lease).to_string()));
-        call.number(self.spacing().max(millis(words.pause)));
-        for outcome in &outcomes {
-            call.arg(outcome.hash)
-                .arg(outcome.kind)
-                .number(outcome.status)
-                .arg(&outcome.date);
-        }
-        let (kind, summary, more) = answer(self.runner.run_one(call).await)?;
-        self.note_one(&id, &domain, summary).await;
-        match kind.as_str() {
-            "k" => {
-                let kept = from_redis_value(more).map_err(|_| odd("kept pages"))?;
-                if kept == 0 {
-                    self.end_index(token).await;
-                }
-                Ok(Accepted { answers, kept })
-            }
-            "m" => {
-                let at: usize = from_redis_value(more).map_err(|_| odd("an outcome"))?;
-                let url = words.outcomes.get(at).map_or("", |outcome| &outcome.url);
-                Err(FrontierError::NotInUnit(token, url.to_owned()))
-            }
-            _ => Err(stale()),
-        }
+        let words = Words {
+            unit,
+            crawl,
+            domain,
+            answers,
+        };
+        Ok((words, call))
+    }
+
+    /// Makes the index of a unit outlive a new lease.
+    async fn keep_index(&self, token: Token, lease: Duration) -> Result<(), FrontierError> {
+        let key = keys::unit(token);
+        let mut words = cmd("PEXPIRE");
+        words.arg(&key).arg(millis(lease + INDEX_GRACE));
+        self.change_one::<u8>(&key, words).await.map(drop)
     }
 
     /// Ends a unit. All its pages return to the queue.
@@ -97,47 +144,41 @@ impl RedisFrontier {
     /// # Errors
     /// Fails for a unit that has ended or is of another crawl, and if a server does not answer.
     pub async fn drop_unit(&self, crawl: &CrawlName, token: Token) -> Result<(), FrontierError> {
-        self.give_back(crawl, GiveBack::of_token(token), None)
-            .await
-            .map(drop)
+        let units = vec![(GiveBack::of_token(token), None)];
+        let dropped = self.give_back(crawl, units).await;
+        dropped
+            .into_iter()
+            .try_for_each(|dropped| dropped.map(drop))
     }
 
-    /// Returns the domain of a unit, if the unit is of this crawl.
-    async fn domain_of(
+    /// Returns the domain of each unit that is of this crawl.
+    async fn places(
         &self,
         crawl: &CrawlName,
-        token: Token,
-    ) -> Result<Option<(CrawlId, String)>, FrontierError> {
-        let unit = keys::unit(token);
-        let asked = vec![
-            Command {
-                key: keys::CRAWLS,
-                words: cmd("HGET").arg(keys::CRAWLS).arg(crawl.as_str()).to_owned(),
-            },
-            Command {
-                key: &unit,
-                words: cmd("GET").arg(&unit).to_owned(),
-            },
-        ];
+        units: &[(GiveBack, Option<Duration>)],
+    ) -> Result<Vec<Option<(CrawlId, String)>>, FrontierError> {
+        let keys: Vec<_> = units
+            .iter()
+            .map(|(unit, _)| keys::unit(unit.token))
+            .collect();
+        let mut asked = vec![Command {
+            key: keys::CRAWLS,
+            words: cmd("HGET").arg(keys::CRAWLS).arg(crawl.as_str()).to_owned(),
+        }];
+        asked.extend(keys.iter().map(|key| Command {
+            key,
+            words: cmd("GET").arg(key).to_owned(),
+        }));
         let mut answers = self.runner.servers.ask(asked).await.into_iter();
-        let mut next = || read(answers.next().unwrap_or(Err(Trouble::Restless)));
-        let (row, index): (Option<String>, Option<String>) = (next()?, next()?);
-        let (Some(row), Some(index)) = (row, index) else {
-            return Ok(None);
+        let row: Option<String> = read(answers.next().unwrap_or(Err(Trouble::Restless)))?;
+        let id = row.map(|row| crawl_row(&row).0);
+        let place = |index: Option<String>| {
+            let index = index?;
+            let (of, domain) = index.split_once('/')?;
+            let id = id.as_ref().filter(|id| id.0 == of)?;
+            Some((id.clone(), domain.to_owned()))
         };
-        let (id, _) = crawl_row(&row);
-        let found = index.split_once('/').filter(|(of, _)| *of == id.0);
-        Ok(found.map(|(_, domain)| (id.clone(), domain.to_owned())))
-    }
-
-    async fn is_unit(
-        &self,
-        id: &CrawlId,
-        domain: &str,
-        token: Token,
-    ) -> Result<bool, FrontierError> {
-        let [_, _, _, units] = keys::domain(id, domain);
-        self.ask("HEXISTS", &units, Some(&token.to_string())).await
+        answers.map(|answer| Ok(place(read(answer)?))).collect()
     }
 
     /// Notes the outcome of a page, whichever unit has it, and returns the token of that unit. The
@@ -174,7 +215,8 @@ impl RedisFrontier {
             call.number(self.spacing());
             call.arg(row::rest(&valid.url, domain, &valid.metadata));
             let (kind, summary, more) = answer(self.runner.run_one(call).await)?;
-            self.note_one(&id, domain, summary).await;
+            self.note_changed(vec![Note::new(&id, domain, summary)])
+                .await;
             if kind == "k" {
                 let token: String = from_redis_value(more).map_err(|_| odd("a visited page"))?;
                 return Ok((Answer::Known, token.parse().ok().map(Token)));
@@ -190,7 +232,8 @@ impl RedisFrontier {
     }
 }
 
-fn outcome_arg(outcome: &PageOutcome) -> Result<OutcomeArg, FrontierError> {
+/// Adds an outcome to the arguments of the script.
+fn add_outcome(call: &mut Call, outcome: &PageOutcome) -> Result<(), FrontierError> {
     let (kind, date) = match outcome.next {
         Next::Never => ("n", None),
         Next::At(date) => ("a", Some(date)),
@@ -198,10 +241,8 @@ fn outcome_arg(outcome: &PageOutcome) -> Result<OutcomeArg, FrontierError> {
         Next::Retry { at, .. } => ("R", Some(at)),
         Next::Unvisited => ("u", None),
     };
-    Ok(OutcomeArg {
-        hash: row::hash(canonical(&outcome.url)?.as_str()),
-        kind,
-        status: outcome.status,
-        date: date.map_or_else(String::new, |date| date.millis().to_string()),
-    })
+    let date = date.map_or_else(String::new, |date| date.millis().to_string());
+    call.arg(row::hash(canonical(&outcome.url)?.as_str()));
+    call.arg(kind).number(outcome.status).arg(date);
+    Ok(())
 }

@@ -8,7 +8,7 @@ use redis::{cmd, from_redis_value, pipe};
 
 use super::keys::{self, CrawlId, Place};
 use super::look::found;
-use super::{Noting, RedisFrontier, millis, odd, unavailable};
+use super::{Note, Noting, RedisFrontier, millis, odd, unavailable};
 use crate::Command;
 use crate::links::Purpose;
 
@@ -89,18 +89,18 @@ impl RedisFrontier {
             answer.map_err(|why| unavailable(&why))?;
         }
         let answers = self.runner.run(&self.look_calls(domains.iter())).await;
-        let mut notes: HashMap<CrawlId, Vec<(String, String)>> = HashMap::new();
-        for ((id, domain), answer) in domains.into_iter().zip(answers) {
+        let mut notes = Vec::with_capacity(domains.len());
+        for ((id, domain), answer) in domains.iter().zip(answers) {
             if let Some(found) = found(answer)? {
-                notes.entry(id).or_default().push((domain, found.summary));
+                notes.push(Note {
+                    how: Noting::IfNewer,
+                    ..Note::new(id, domain, found.summary)
+                });
             }
         }
-        for (id, summaries) in notes {
-            // A server that lost data may have an older state of a domain than the schedule. A new
-            // version makes the schedule follow it.
-            let older = self.note(&id, summaries, Noting::IfNewer).await?;
-            self.order_all(&id, older, "touch").await?;
-        }
-        Ok(())
+        // A server that lost data may have an older state of a domain than the schedule. A new
+        // version makes the schedule follow it.
+        let older = self.note(notes).await?;
+        self.order_all(older, "touch").await
     }
 }

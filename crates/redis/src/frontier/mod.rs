@@ -12,6 +12,9 @@
 //! - A page is in the queue, in one unit, or visited for the last time. No script leaves it in two
 //!   of these places.
 //!
+//! Calls about units are batches: the scripts of all their domains are one pipeline, and so are the
+//! notes in the schedule.
+//!
 //! The schedule is a hint. Each domain has a summary in one of 16 shards of its crawl; a summary
 //! with an older version never replaces a newer one. A call notes the summary after the domain has
 //! changed and before it is answered. If the caller dies in between, the domain's old place in the
@@ -132,41 +135,62 @@ impl RedisFrontier {
         millis(self.settings.spacing.draw(&mut self.rng.lock()))
     }
 
-    /// Notes summaries of domains in the schedule, all with the same effect. Returns the domains
-    /// whose summary there is newer, if the effect is [`Noting::IfNewer`].
-    async fn note(
+    /// Notes summaries of domains in the schedule. Returns the domains whose summary there is newer,
+    /// of the notes that are [`Noting::IfNewer`].
+    async fn note<'a>(
         &self,
-        crawl: &CrawlId,
-        summaries: Vec<(String, String)>,
-        how: Noting,
-    ) -> Result<Vec<String>, FrontierError> {
+        notes: Vec<Note<'a>>,
+    ) -> Result<Vec<(&'a CrawlId, String)>, FrontierError> {
         /// The most domains of one script, which must not occupy a server for long.
         const DOMAINS_MAX: usize = 200;
         // The shard of the first domain is first, so that domains stay in their order.
-        let mut shards: Vec<(u32, Vec<(String, String)>)> = Vec::new();
-        for (domain, summary) in summaries {
-            let shard = keys::shard_of(&domain);
-            let known = shards.iter_mut().find(|(of, _)| *of == shard);
-            match known {
-                Some((_, noted)) => noted.push((domain, summary)),
-                None => shards.push((shard, vec![(domain, summary)])),
+        let mut shards: Vec<((&CrawlId, u32), Vec<Note>)> = Vec::new();
+        for note in notes {
+            let shard = (note.crawl, keys::shard_of(note.domain));
+            match shards.iter_mut().find(|(of, _)| *of == shard) {
+                Some((_, notes)) => notes.push(note),
+                None => shards.push((shard, vec![note])),
             }
         }
-        let mut calls = Vec::new();
-        for (shard, noted) in shards {
-            for noted in noted.chunks(DOMAINS_MAX) {
+        let (mut calls, mut crawls) = (Vec::new(), Vec::new());
+        for ((crawl, shard), notes) in shards {
+            for notes in notes.chunks(DOMAINS_MAX) {
                 let mut call = Call::new(&scripts::NOTE, keys::shard(crawl, shard));
-                for (domain, summary) in noted {
-                    call.arg(domain).arg(summary).arg(how.word());
+                for note in notes {
+                    call.arg(note.domain)
+                        .arg(&note.summary)
+                        .arg(note.how.word());
                 }
                 calls.push(call);
+                crawls.push(crawl);
             }
         }
         let mut older = Vec::new();
-        for answer in self.runner.run(&calls).await {
-            older.extend(read::<Vec<String>>(answer)?);
+        for (crawl, answer) in crawls.into_iter().zip(self.runner.run(&calls).await) {
+            let names: Vec<String> = read(answer)?;
+            older.extend(names.into_iter().map(|name| (crawl, name)));
         }
         Ok(older)
+    }
+}
+
+/// A summary of a domain for the schedule.
+struct Note<'a> {
+    crawl: &'a CrawlId,
+    domain: &'a str,
+    summary: String,
+    how: Noting,
+}
+
+impl<'a> Note<'a> {
+    /// A note that gives the domain the place that follows from its summary.
+    fn new(crawl: &'a CrawlId, domain: &'a str, summary: String) -> Self {
+        Self {
+            crawl,
+            domain,
+            summary,
+            how: Noting::Place(Duration::ZERO),
+        }
     }
 }
 
@@ -180,8 +204,6 @@ enum Noting {
 }
 
 impl Noting {
-    const NOW: Self = Self::Place(Duration::ZERO);
-
     fn word(self) -> String {
         match self {
             Self::Place(put_off) => millis(put_off).to_string(),

@@ -9,20 +9,21 @@ local time = call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
 
 -- version, pages, ready, dated, leased, live units, priority, due, first end of a lease
-local function numbers(text)
-  local found = {}
-  for number in text:gmatch('%d+') do found[#found + 1] = tonumber(number) end
+local function numbers(text, count)
+  local found = {text:match(('(-?%d+) ?'):rep(count))}
+  for at = 1, count do found[at] = found[at] + 0 end
   return found
 end
 
-local sum = numbers(call('GET', sums) or '0 0 0 0 0 0')
+local NOTHING = {0, 0, 0, 0, 0, 0, 0, 0, 0}
+local sum = numbers(call('GET', sums) or '0 0 0 0 0 0', 6)
 local is_changed = false
 local older = {}
 for at = 1, #ARGV, 3 do
   local name, text, put_off = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local new = numbers(text)
+  local new = numbers(text, 9)
   local stored = call('HGET', summaries, name)
-  local old = numbers(stored or '0 0 0 0 0 0 0 0 0')
+  local old = stored and numbers(stored, 9) or NOTHING
   if new[1] < old[1] and put_off == '' then older[#older + 1] = name end
   -- A server that lost a key may have the summary of a domain, and not its place.
   local is_lost = new[1] == old[1] and put_off == '' and new[8] > 0
@@ -41,7 +42,7 @@ for at = 1, #ARGV, 3 do
     end
     if new[9] > 0 then
       call('ZADD', owned, new[9], name)
-    else
+    elseif old[9] > 0 or is_lost then
       call('ZREM', owned, name)
     end
     local due = new[8]

@@ -4,13 +4,10 @@
 if version == 0 then return {'x', summary()} end
 local what, number = ARGV[2], tonumber(ARGV[3])
 if what == 'block' then
-  call('HSET', state, 'blocked', number)
   blocked = number
 elseif what == 'delay' then
-  call('HSET', state, 'delay', number)
   delay = number
 elseif what == 'limit' then
-  call('HSET', state, 'limit', number)
   limit = number
 elseif what == 'expire' then
   expire(number)

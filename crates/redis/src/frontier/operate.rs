@@ -9,7 +9,7 @@ use redis::cmd;
 use super::keys::{self, CrawlId, SHARDS};
 use super::scripts::{self, Call};
 use super::take::answer;
-use super::{Noting, RedisFrontier, millis, read};
+use super::{Note, RedisFrontier, millis, read};
 
 impl RedisFrontier {
     /// Blocks a domain until a date, or unblocks it. A unit that is live goes on.
@@ -70,12 +70,16 @@ impl RedisFrontier {
         for _ in 0..ROUNDS_MAX {
             let mut names = Vec::new();
             for answer in self.runner.run(&calls).await {
-                names.extend(read::<Vec<String>>(answer)?);
+                names.extend(
+                    read::<Vec<String>>(answer)?
+                        .into_iter()
+                        .map(|name| (id, name)),
+                );
             }
             if names.is_empty() {
                 break;
             }
-            self.order_all(id, names, "expire").await?;
+            self.order_all(names, "expire").await?;
         }
         Ok(())
     }
@@ -112,8 +116,8 @@ impl RedisFrontier {
             let mut cursor = 0;
             loop {
                 let (next, found) = self.scan_summaries(&id, shard, cursor).await?;
-                let names = found.into_iter().map(|(name, _)| name).collect();
-                self.order_all(&id, names, "purge").await?;
+                let domains = found.into_iter().map(|(name, _)| (&id, name)).collect();
+                self.order_all(domains, "purge").await?;
                 cursor = next;
                 if cursor == 0 {
                     break;
@@ -126,20 +130,19 @@ impl RedisFrontier {
     /// Carries out an order about several domains, whether they exist or not.
     pub(super) async fn order_all(
         &self,
-        id: &CrawlId,
-        names: Vec<String>,
+        domains: Vec<(&CrawlId, String)>,
         order: &str,
     ) -> Result<(), FrontierError> {
-        let calls = names
+        let calls = domains
             .iter()
-            .map(|name| self.order_call(id, name, order, self.spacing()));
+            .map(|(id, name)| self.order_call(id, name, order, self.spacing()));
         let calls: Vec<_> = calls.collect();
-        let mut notes = Vec::with_capacity(names.len());
-        for (name, reply) in names.into_iter().zip(self.runner.run(&calls).await) {
+        let mut notes = Vec::with_capacity(domains.len());
+        for ((id, name), reply) in domains.iter().zip(self.runner.run(&calls).await) {
             let (_, summary, _) = answer(reply)?;
-            notes.push((name, summary));
+            notes.push(Note::new(id, name, summary));
         }
-        self.note(id, notes, Noting::NOW).await.map(drop)
+        self.note(notes).await.map(drop)
     }
 
     /// Deletes a domain or a whole crawl, and ends its units. Its pages are forgotten, so they are
@@ -171,8 +174,7 @@ impl RedisFrontier {
         let (id, _) = self.crawl(crawl).await?;
         let call = self.order_call(&id, domain, order, number);
         let (kind, summary, _) = answer(self.runner.run_one(call).await)?;
-        self.note(&id, vec![(domain.to_owned(), summary)], Noting::NOW)
-            .await?;
+        self.note(vec![Note::new(&id, domain, summary)]).await?;
         if kind == "x" {
             return Err(FrontierError::UnknownDomain(
                 crawl.clone(),

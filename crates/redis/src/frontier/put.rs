@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::keys::{self, CrawlId};
 use super::scripts::{self, Call};
-use super::{Noting, RedisFrontier, crawl_row, odd, read, row};
+use super::{Note, RedisFrontier, crawl_row, odd, read, row};
 
 /// The most pages of one script.
 const PAGES_MAX: usize = 250;
@@ -160,7 +160,7 @@ impl RedisFrontier {
                 match read::<(String, String)>(reply) {
                     Ok((words, summary)) => {
                         learn(group, &words, &mut answers)?;
-                        notes.push((group.domain.clone(), summary));
+                        notes.push(Note::new(crawl, &group.domain, summary));
                     }
                     Err(why) => result = Err(why),
                 }
@@ -175,10 +175,10 @@ impl RedisFrontier {
                 room -= new.min(room);
                 let is_new = row::Summary::read(&summary).counts.pages == new;
                 domains -= u64::from(is_new && new > 0).min(domains);
-                notes.push((group.domain.clone(), summary));
+                notes.push(Note::new(crawl, &group.domain, summary));
             }
         }
-        self.note(crawl, notes, Noting::NOW).await?;
+        self.note(notes).await?;
         result.map(|()| answers)
     }
 

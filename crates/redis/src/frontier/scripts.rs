@@ -13,8 +13,8 @@ use crate::{Command, Servers, Trouble};
 /// second, also over a slow wire.
 const CALLS_MAX: usize = 64;
 const BYTES_MAX: usize = 128 << 10;
-/// The most round trips at a time. Others would only wait in the server.
-const TRIPS_MAX: usize = 4;
+/// The most bytes under way. More would only wait in the server.
+const UNDER_WAY_MAX: usize = 4 * BYTES_MAX;
 
 /// A script and its hash.
 pub(super) struct Code {
@@ -39,7 +39,7 @@ code!(OPERATE, "domain.lua", "operate.lua");
 code!(LOOK, "domain.lua", "look.lua");
 code!(NOTE, "note.lua");
 code!(NEXT, "next.lua");
-code!(TOKEN, "token.lua");
+code!(TOKENS, "tokens.lua");
 code!(FORGET, "domain.lua", "forget.lua");
 code!(ENDED, "ended.lua");
 code!(CRAWL, "crawl.lua");
@@ -74,6 +74,11 @@ impl Call {
         keys + self.args.iter().map(|arg| arg.len() + 8).sum::<usize>() + 64
     }
 
+    /// Returns the bytes for which it counts. A small script takes time as well.
+    fn weight(&self) -> usize {
+        self.bytes().max(BYTES_MAX / CALLS_MAX)
+    }
+
     fn command(&self, is_whole: bool) -> Command<'_> {
         let mut words = Cmd::with_capacity(3 + self.keys.len() + self.args.len(), self.bytes());
         if is_whole {
@@ -98,14 +103,14 @@ impl Call {
 /// Runs scripts.
 pub(super) struct Runner {
     pub(super) servers: Servers,
-    trips: Semaphore,
+    room: Semaphore,
 }
 
 impl Runner {
     pub(super) fn new(servers: Servers) -> Self {
         Self {
             servers,
-            trips: Semaphore::new(TRIPS_MAX),
+            room: Semaphore::new(UNDER_WAY_MAX),
         }
     }
 
@@ -123,7 +128,9 @@ impl Runner {
 
     async fn run_trip(&self, calls: &[Call]) -> Vec<Result<Value, Trouble>> {
         // The semaphore is never closed.
-        let _place = self.trips.acquire().await;
+        let weight: usize = calls.iter().map(Call::weight).sum();
+        let room = self.room.acquire_many(weight.min(UNDER_WAY_MAX) as u32);
+        let _room = room.await;
         let commands = calls.iter().map(|call| call.command(false));
         let mut answers = self.servers.change(commands.collect()).await;
         let is_forgotten = |answer: &Result<Value, Trouble>| {
@@ -152,8 +159,8 @@ impl Runner {
 /// Returns how many of the first calls make one round trip.
 fn trip_len(calls: &[Call]) -> usize {
     let mut bytes = 0;
-    let fits = calls.iter().take(CALLS_MAX).take_while(|call| {
-        bytes += call.bytes();
+    let fits = calls.iter().take_while(|call| {
+        bytes += call.weight();
         bytes <= BYTES_MAX
     });
     fits.count().max(1)

@@ -26,12 +26,12 @@ if owners >= owners_max or math.max(may_leave(), blocked) > now or is_full(held)
   return answer('w')
 end
 local first = call('ZRANGE', queue, 0, tonumber(ARGV[4]) - 1, 'WITHSCORES')
-local hashes, entries = {}, {ARGV[6] .. format('%015.0f', now + tonumber(ARGV[3]))}
+local hashes, entries = {}, {ARGV[6] .. format('%015d', now + tonumber(ARGV[3]))}
 for at = 1, #first, 2 do
   local place = tonumber(first[at + 1])
   if place >= DATED then break end
   hashes[#hashes + 1] = first[at]
-  entries[#entries + 1] = first[at] .. format('%016.0f', place)
+  entries[#entries + 1] = first[at] .. format('%016d', place)
 end
 if #hashes == 0 then return answer('w') end
 if token <= last_token then return answer('t', last_token) end

@@ -9,16 +9,14 @@ use redis::{Value, cmd, from_redis_value};
 use super::keys::{self, CrawlId};
 use super::row::{Row, Summary};
 use super::scripts::{self, Call};
-use super::{Noting, RedisFrontier, millis, odd, read, unavailable};
+use super::{Note, Noting, RedisFrontier, millis, odd, read, unavailable};
 use crate::{Command, Trouble};
 
 /// The time for which an offered domain is not offered again. If the caller dies, the domain is
 /// offered again after it.
 const OFFERED: Duration = Duration::from_secs(2);
 /// The time for which the index of a unit outlives its lease.
-const INDEX_GRACE: Duration = Duration::from_mins(1);
-/// The most tries to get a token that is newer than a domain's last one.
-const TOKENS_MAX: usize = 3;
+pub(super) const INDEX_GRACE: Duration = Duration::from_mins(1);
 
 /// A domain that may be handed out.
 #[derive(Clone, Debug)]
@@ -102,43 +100,39 @@ impl RedisFrontier {
         most: usize,
         found: &mut Vec<Offer>,
     ) -> Result<Option<Duration>, FrontierError> {
-        let heads = self
-            .shards(id, (0..keys::SHARDS).map(|shard| (shard, 0)))
-            .await?;
-        let mut ready: Vec<(f64, u32)> = heads
+        let even = most / keys::SHARDS as usize;
+        let all = (0..keys::SHARDS).map(|shard| (shard, even));
+        let mut shards = self.shards(id, all).await?;
+        let mut ready: Vec<(f64, u32)> = shards
             .iter()
             .zip(0..)
             .filter_map(|(head, shard)| Some((head.rank?, shard)))
             .collect();
         ready.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let waits = heads.iter().filter_map(|head| Some(head.next? - head.now));
-        let mut wake = waits.min_by(f64::total_cmp).map(wait);
-        // With one wish, the best shard is asked. With more, each of the best gives some.
-        let share = most.div_ceil(ready.len().max(1)).max(1);
-        let mut left = most;
-        let mut wishes = Vec::new();
-        for (_, shard) in &ready {
+        let waits = shards.iter().filter_map(|head| Some(head.next? - head.now));
+        let wake = waits.min_by(f64::total_cmp).map(wait);
+        // What is left comes from the shards that have more, the best first.
+        let given: usize = shards.iter().map(|shard| shard.offers.len()).sum();
+        let mut left = most - given;
+        let share = left.div_ceil(ready.len().max(1)).max(1);
+        let wishes = ready.iter().map(|(_, shard)| {
             let wish = share.min(left);
             left -= wish;
-            if wish > 0 {
-                wishes.push((*shard, wish));
-            }
-        }
-        for shard in self.shards(id, wishes.into_iter()).await? {
-            for (domain, summary) in shard.offers {
-                found.push(Offer {
-                    pages: Summary::read(&summary).pages(),
-                    crawl: name.clone(),
-                    domain,
-                    id: id.clone(),
-                    summary,
-                });
-            }
-        }
-        if !ready.is_empty() {
-            wake = Some(Duration::ZERO);
-        }
-        Ok(wake)
+            (*shard, wish)
+        });
+        let wishes: Vec<_> = wishes.filter(|(_, wish)| *wish > 0).collect();
+        shards.extend(self.shards(id, wishes.into_iter()).await?);
+        let offers = shards.into_iter().flat_map(|shard| shard.offers);
+        let before = found.len();
+        found.extend(offers.map(|(domain, summary)| Offer {
+            pages: Summary::read(&summary).pages(),
+            crawl: name.clone(),
+            domain,
+            id: id.clone(),
+            summary,
+        }));
+        let is_ready = !ready.is_empty() || found.len() > before;
+        Ok(if is_ready { Some(Duration::ZERO) } else { wake })
     }
 
     async fn shards(
@@ -181,117 +175,128 @@ impl RedisFrontier {
         }))
     }
 
-    /// Hands out a domain that was offered, with its first pages. Returns `None` if the domain may
-    /// not be handed out any more.
+    /// Hands out domains that were offered, each with its first pages. A domain's answer is `None`
+    /// if it may not be handed out any more.
     ///
     /// # Errors
-    /// Fails if a server does not answer. The domain may be handed out then; its unit ends with
-    /// its lease.
-    pub async fn take(&self, offer: &Offer, take: &Take) -> Result<Option<Unit>, FrontierError> {
-        let lease = take.lease.min(self.settings.lease_max);
-        let most = take
-            .pages_max
-            .clamp(1, self.settings.pages_per_unit_max.max(1));
-        let mut least = 0;
-        for _ in 0..TOKENS_MAX {
-            let token = self.new_token(least).await?;
-            let mut call = self.domain_call(&scripts::TAKE, &offer.id, &offer.domain);
-            call.number(token).number(millis(lease)).number(most);
-            call.number(self.spacing());
-            call.arg(if take.shares_domain { "s" } else { "o" });
-            let taking = self.runner.run_one(call);
-            let (indexed, taken) = join(self.index(token, offer, lease), taking).await;
-            if !indexed? {
+    /// A domain's answer is an error if a server does not answer. The domain may be handed out
+    /// then; its unit ends with its lease.
+    pub async fn take(&self, wanted: &[(Offer, Take)]) -> Vec<Result<Option<Unit>, FrontierError>> {
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let tokens = match self.new_tokens(wanted.len(), 0).await {
+            Ok(tokens) => tokens,
+            Err(why) => return wanted.iter().map(|_| Err(why.clone())).collect(),
+        };
+        let wanted = wanted.iter().zip(tokens);
+        let wanted = wanted.map(|((offer, take), token)| (offer, self.limited(take), token));
+        let wanted: Vec<_> = wanted.collect();
+        let keys: Vec<_> = wanted.iter().map(|it| keys::unit(it.2)).collect();
+        let indexes = wanted.iter().zip(&keys);
+        let indexes = indexes.map(|((offer, take, _), key)| index(key, offer, take.lease));
+        let calls = wanted
+            .iter()
+            .map(|(offer, take, token)| self.take_call(offer, take, *token));
+        let calls: Vec<_> = calls.collect();
+        let indexing = self.runner.servers.change(indexes.collect());
+        let (indexed, answers) = join(indexing, self.runner.run(&calls)).await;
+        let mut notes = Vec::with_capacity(wanted.len());
+        let mut newest = 0;
+        let answers = wanted.iter().zip(indexed.into_iter().zip(answers));
+        let taken = answers.map(|((offer, take, token), (indexed, answer))| {
+            if !read::<bool>(indexed)? {
                 // The server lost the last tokens, and its clock stepped back. The unit that may
                 // have begun ends with its lease.
-                least = token.0;
-                continue;
-            }
-            let (kind, summary, more) = answer(taken)?;
-            if kind == "t" {
-                // The server lost the last tokens, and its clock stepped back.
-                least = from_redis_value(more).map_err(|_| odd("a token"))?;
-                continue;
-            }
-            self.note_one(&offer.id, &offer.domain, summary).await;
-            if kind == "w" {
+                newest = newest.max(token.0);
                 return Ok(None);
             }
-            let rows: Vec<Vec<u8>> = from_redis_value(more).map_err(|_| odd("taken pages"))?;
-            let pages = rows
-                .iter()
-                .map(|row| Row::read(row, &offer.domain).map(Row::taken));
-            let pages = pages
-                .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| odd("taken pages"))?;
-            *self.served.lock().entry(offer.id.clone()).or_default() += pages.len() as u64;
-            return Ok(Some(Unit {
-                token,
-                crawl: offer.crawl.clone(),
-                domain: offer.domain.clone(),
-                lease,
-                pages,
-            }));
+            let (kind, summary, more) = self::answer(answer)?;
+            notes.push(Note::new(&offer.id, &offer.domain, summary));
+            match kind.as_str() {
+                "u" => self.unit(offer, take, *token, more).map(Some),
+                "t" => {
+                    let last = from_redis_value(more).map_err(|_| odd("a token"))?;
+                    newest = newest.max(last);
+                    Ok(None)
+                }
+                _ => Ok(None),
+            }
+        });
+        let taken = taken.collect();
+        self.note_changed(notes).await;
+        if newest > 0 {
+            // The domains are offered again, and then get newer tokens.
+            let _ = self.new_tokens(0, newest).await;
         }
-        Ok(None)
+        taken
     }
 
-    /// Puts off a domain that was offered and not taken.
+    /// Returns a wish within the bounds of the settings.
+    fn limited(&self, take: &Take) -> Take {
+        let pages_max = self.settings.pages_per_unit_max.max(1);
+        Take {
+            pages_max: take.pages_max.clamp(1, pages_max),
+            lease: take.lease.min(self.settings.lease_max),
+            ..take.clone()
+        }
+    }
+
+    fn take_call(&self, offer: &Offer, take: &Take, token: Token) -> Call {
+        let mut call = self.domain_call(&scripts::TAKE, &offer.id, &offer.domain);
+        call.number(token).number(millis(take.lease));
+        call.number(take.pages_max).number(self.spacing());
+        call.arg(if take.shares_domain { "s" } else { "o" });
+        call
+    }
+
+    /// Reads the pages of a unit that was handed out.
+    fn unit(
+        &self,
+        offer: &Offer,
+        take: &Take,
+        token: Token,
+        rows: Value,
+    ) -> Result<Unit, FrontierError> {
+        let rows: Vec<Vec<u8>> = from_redis_value(rows).map_err(|_| odd("taken pages"))?;
+        let pages = rows
+            .iter()
+            .map(|row| Row::read(row, &offer.domain).map(Row::taken));
+        let pages = pages
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(|| odd("taken pages"))?;
+        *self.served.lock().entry(offer.id.clone()).or_default() += pages.len() as u64;
+        Ok(Unit {
+            token,
+            crawl: offer.crawl.clone(),
+            domain: offer.domain.clone(),
+            lease: take.lease,
+            pages,
+        })
+    }
+
+    /// Puts off domains that were offered and not taken, each for its time.
     ///
     /// # Errors
-    /// Fails if a server does not answer. The domain is then offered again soon.
-    pub async fn put_off(&self, offer: &Offer, wait: Duration) -> Result<(), FrontierError> {
-        let noted = vec![(offer.domain.clone(), offer.summary.clone())];
-        self.note(&offer.id, noted, Noting::Place(wait))
-            .await
-            .map(drop)
+    /// Fails if a server does not answer. The domains are then offered again soon.
+    pub async fn put_off(&self, offers: &[(Offer, Duration)]) -> Result<(), FrontierError> {
+        let notes = offers.iter().map(|(offer, wait)| Note {
+            how: Noting::Place(*wait),
+            ..Note::new(&offer.id, &offer.domain, offer.summary.clone())
+        });
+        self.note(notes.collect()).await.map(drop)
     }
 
-    /// Returns a token that is newer than all others, and than `least`.
-    async fn new_token(&self, least: u64) -> Result<Token, FrontierError> {
-        let mut call = Call::new(&scripts::TOKEN, [keys::LAST_TOKEN.to_owned()]);
-        call.number(least);
-        read(self.runner.run_one(call).await).map(Token)
-    }
-
-    /// Stores which domain a unit is of. Owners name their units by the token alone. Returns
-    /// `false` if the token is in use.
-    async fn index(
+    /// Returns `count` tokens that are newer than all others, and than `least`.
+    async fn new_tokens(
         &self,
-        token: Token,
-        offer: &Offer,
-        lease: Duration,
-    ) -> Result<bool, FrontierError> {
-        let domain = format!("{}/{}", offer.id, offer.domain);
-        let key = keys::unit(token);
-        let mut words = cmd("SET");
-        words
-            .arg(&key)
-            .arg(domain)
-            .arg("NX")
-            .arg("PX")
-            .arg(millis(lease + INDEX_GRACE));
-        self.change_one(&key, words).await
-    }
-
-    /// Makes the index of a unit outlive a new lease.
-    pub(super) async fn keep_index(
-        &self,
-        token: Token,
-        lease: Duration,
-    ) -> Result<(), FrontierError> {
-        let key = keys::unit(token);
-        let mut words = cmd("PEXPIRE");
-        words.arg(&key).arg(millis(lease + INDEX_GRACE));
-        self.change_one::<u8>(&key, words).await.map(drop)
-    }
-
-    /// Forgets the index of a unit that has ended. Without an answer it expires.
-    pub(super) async fn end_index(&self, token: Token) {
-        let key = keys::unit(token);
-        let _ = self
-            .change_one::<u8>(&key, cmd("UNLINK").arg(&key).to_owned())
-            .await;
+        count: usize,
+        least: u64,
+    ) -> Result<impl Iterator<Item = Token> + use<>, FrontierError> {
+        let mut call = Call::new(&scripts::TOKENS, [keys::LAST_TOKEN.to_owned()]);
+        call.number(least).number(count);
+        let last: u64 = read(self.runner.run_one(call).await)?;
+        Ok((last + 1 - count as u64..=last).map(Token))
     }
 
     pub(super) async fn change_one<T: redis::FromRedisValue>(
@@ -299,20 +304,26 @@ impl RedisFrontier {
         key: &str,
         words: redis::Cmd,
     ) -> Result<T, FrontierError> {
-        let mut answers = self
-            .runner
-            .servers
-            .change(vec![Command { key, words }])
-            .await;
+        let command = Command { key, words };
+        let mut answers = self.runner.servers.change(vec![command]).await;
         read(answers.pop().unwrap_or(Err(Trouble::Restless)))
     }
 
-    /// Notes the summary of one domain. If that fails, the domain's old place in the schedule leads
-    /// to it, later.
-    pub(super) async fn note_one(&self, id: &CrawlId, domain: &str, summary: String) {
-        let noted = vec![(domain.to_owned(), summary)];
-        let _ = self.note(id, noted, Noting::NOW).await;
+    /// Notes the summaries of domains that have changed. If that fails, the old places of the
+    /// domains in the schedule lead to them, later.
+    pub(super) async fn note_changed(&self, notes: Vec<Note<'_>>) {
+        let _ = self.note(notes).await;
     }
+}
+
+/// Returns the command that stores which domain a unit is of. Owners name their units by the token
+/// alone. It answers nothing if the token is in use.
+fn index<'a>(key: &'a str, offer: &Offer, lease: Duration) -> Command<'a> {
+    let domain = format!("{}/{}", offer.id, offer.domain);
+    let mut words = cmd("SET");
+    words.arg(key).arg(domain).arg("NX");
+    words.arg("PX").arg(millis(lease + INDEX_GRACE));
+    Command { key, words }
 }
 
 /// Splits an answer of a script about one domain into its kind, the summary, and more.

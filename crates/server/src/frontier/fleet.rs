@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use parking_lot::Mutex;
 use politely::core::key::KeyKind;
 use politely_api::wire::{
@@ -19,8 +19,7 @@ use politely_api::wire::{
     FrontierUrl, PutAnswer, ToldAnswer,
 };
 use politely_frontier::{
-    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Token, Unit, UnitStatus,
-    ValidPage,
+    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Token, UnitStatus, ValidPage,
 };
 use politely_redis::frontier::{Offer, RedisFrontier};
 use tokio::sync::Notify;
@@ -29,7 +28,7 @@ use tokio::time::Instant;
 use super::done::{Words, merge, outcomes, refused, split};
 use super::order::{Order, body, domain_body, page_body};
 use super::owners::Owners;
-use super::take::{Granted, LOOK_MIN, Taken, Wish, acquire, refund};
+use super::take::{LOOK_MIN, Taken, Wish, acquire, refund};
 use super::{FrontierOpenError, FrontierService, TEND_EVERY, moment};
 use crate::coordinator::{Coordinator, ms_up};
 use crate::watch::Worker;
@@ -177,58 +176,59 @@ impl FleetFrontier {
                 break;
             }
             offered += offers.len();
-            let tried = offers.iter().map(|offer| async {
-                if taken.has(&offer.domain) {
-                    self.0.frontier.put_off(offer, LOOK_MIN).await?;
-                    return Ok(None);
-                }
-                self.try_take(wish, offer).await
-            });
-            let tried = join_all(tried).await;
-            let mut error = None;
-            for tried in tried {
-                match tried {
-                    Ok(Some((unit, granted))) => {
-                        let owners = (&self.0.owners, self.now().at);
-                        taken.add(owners, wish, unit, granted);
-                    }
-                    Ok(None) => {}
-                    Err(why) => error = Some(why),
-                }
-            }
-            match error {
-                Some(why) if taken.units.is_empty() => return Err(why),
-                Some(_) => break,
-                None if wish.domain.is_some() => break,
-                None => {}
+            match self.take_offered(wish, offers, &mut taken).await {
+                Err(why) if taken.units.is_empty() => return Err(why),
+                Err(_) => break,
+                Ok(()) if wish.domain.is_some() => break,
+                Ok(()) => {}
             }
         }
         Ok(taken)
     }
 
-    /// Takes an offered domain with the permits of its pages, or puts it off.
-    async fn try_take(
+    /// Takes offered domains with the permits of their pages, and puts the others off.
+    async fn take_offered(
         &self,
         wish: &Wish,
-        offer: &Offer,
-    ) -> Result<Option<(Unit, Granted)>, FrontierError> {
-        let pages = u64::from(wish.pages_per_unit).min(offer.pages) as u32;
-        let coordinator = &self.0.coordinator;
-        let granted = match acquire(coordinator, wish, &offer.domain, pages).await {
-            Ok(granted) => granted,
-            Err(wait) => {
-                self.0.frontier.put_off(offer, wait.max(LOOK_MIN)).await?;
-                return Ok(None);
+        offers: Vec<Offer>,
+        taken: &mut Taken,
+    ) -> Result<(), FrontierError> {
+        let Inner {
+            frontier,
+            coordinator,
+            owners,
+            ..
+        } = &*self.0;
+        let acquired = offers.iter().map(|offer| async {
+            if taken.has(&offer.domain) {
+                return Err(LOOK_MIN);
             }
-        };
-        let take = wish.unit(granted.0.slots.into());
-        match self.0.frontier.take(offer, &take).await {
-            Ok(Some(unit)) => Ok(Some((unit, Some(granted)))),
-            not_taken => {
-                refund(coordinator, &wish.worker, Some(granted));
-                not_taken.map(|_| None)
+            let pages = u64::from(wish.pages_per_unit).min(offer.pages) as u32;
+            acquire(coordinator, wish, &offer.domain, pages).await
+        });
+        let acquired = join_all(acquired).await;
+        let (mut late, mut wanted, mut permits) = (Vec::new(), Vec::new(), Vec::new());
+        for (offer, acquired) in offers.into_iter().zip(acquired) {
+            match acquired {
+                Ok(granted) => {
+                    wanted.push((offer, wish.unit(granted.0.slots.into())));
+                    permits.push(granted);
+                }
+                Err(wait) => late.push((offer, wait.max(LOOK_MIN))),
             }
         }
+        let (mut result, units) = join(frontier.put_off(&late), frontier.take(&wanted)).await;
+        let now = self.now().at;
+        for (unit, granted) in units.into_iter().zip(permits) {
+            match unit {
+                Ok(Some(unit)) => taken.add((owners, now), wish, unit, Some(granted)),
+                not_taken => {
+                    refund(coordinator, &wish.worker, Some(granted));
+                    result = result.and(not_taken.map(drop));
+                }
+            }
+        }
+        result
     }
 
     pub(super) fn give_up(&self, units: Vec<(CrawlName, Token)>) {
@@ -254,80 +254,89 @@ impl FleetFrontier {
         }
         let service = self.clone();
         self.to_its_end(async move {
-            let accept = |words| service.accept(&crawl, &worker, words);
-            let accepted = join_all(units.into_iter().map(accept)).await;
+            let answers = service.accept(&crawl, &worker, units).await;
             service.0.changed.notify_waiters();
-            let all_failed = accepted.iter().all(|(_, error)| error.is_some());
-            let (answers, errors): (_, Vec<_>) = accepted.into_iter().unzip();
-            match errors.into_iter().flatten().next() {
-                Some(why) if all_failed => Err(why),
-                _ => Ok(answers),
-            }
+            answers
         })
         .await
     }
 
-    /// Accepts the words about one unit. Also returns the error if the engine did not answer.
+    /// Accepts the words about units. Fails if the engine answered for none of them.
     async fn accept(
         &self,
         crawl: &CrawlName,
         worker: &Worker,
-        words: Words,
-    ) -> (DoneAnswer, Option<FrontierError>) {
-        let Words { unit, reports } = words;
-        let token = Token(unit.token);
-        let mut answer = DoneAnswer {
-            token: unit.token,
-            ..DoneAnswer::default()
-        };
-        let mut unavailable = None;
-        match self.try_accept(crawl, worker, unit, &reports).await {
-            Ok((kept, found)) => {
-                answer.kept = kept;
-                answer.found = found;
-                if kept == 0 {
-                    self.0.owners.end(token, &self.0.coordinator);
+        units: Vec<Words>,
+    ) -> Result<Vec<DoneAnswer>, FrontierError> {
+        let now = self.now();
+        let (mut answers, mut given, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        for Words { unit, reports } in units {
+            let lease = unit.lease_ms.map(|ms| Duration::from_millis(ms.into()));
+            let token = unit.token;
+            let read = self.read(worker, unit, &reports, now);
+            let error = read.map(|(words, invalid)| {
+                given.push((words, lease));
+                rest.push((invalid, lease));
+            });
+            answers.push(DoneAnswer {
+                token,
+                reports,
+                error: error.err(),
+                ..DoneAnswer::default()
+            });
+        }
+        let accepted = self.0.frontier.give_back(crawl, given).await;
+        let accepted = accepted.into_iter().zip(rest);
+        let open = answers.iter_mut().filter(|answer| answer.error.is_none());
+        let mut unavailable = Vec::new();
+        for (answer, (accepted, (invalid, lease))) in open.zip(accepted) {
+            let token = Token(answer.token);
+            match accepted {
+                Ok(accepted) => {
+                    answer.kept = accepted.kept;
+                    answer.found = merge(invalid, accepted.answers);
+                    if accepted.kept == 0 {
+                        self.0.owners.end(token, &self.0.coordinator);
+                    } else if let Some(lease) = lease {
+                        self.0.owners.extend(token, now.at + lease);
+                    }
+                }
+                Err(why) => {
+                    answer.error = Some(refused(&why));
+                    let is_away = matches!(why, FrontierError::Unavailable(_));
+                    unavailable.extend(is_away.then_some(why));
                 }
             }
-            Err(Refusal::Wrong(error)) => answer.error = Some(error),
-            Err(Refusal::Frontier(why)) => {
-                answer.error = Some(refused(&why));
-                unavailable = Some(why).filter(|why| matches!(why, FrontierError::Unavailable(_)));
-            }
         }
-        answer.reports = reports;
-        (answer, unavailable)
+        let all_failed = unavailable.len() == answers.len();
+        match unavailable.pop() {
+            Some(why) if all_failed => Err(why),
+            _ => Ok(answers),
+        }
     }
 
-    async fn try_accept(
+    /// Reads the words about a unit. Also returns the answers to found pages that are not valid.
+    fn read(
         &self,
-        crawl: &CrawlName,
         worker: &Worker,
         unit: DoneUnit,
         reports: &[ToldAnswer],
-    ) -> Result<(u32, Vec<PutAnswer>), Refusal> {
-        let now = self.now();
+        now: Moment,
+    ) -> Result<(GiveBack, Vec<Option<PutAnswer>>), Error> {
         let token = Token(unit.token);
         let outcomes = outcomes(&unit, reports, now)?;
-        let (valid, invalid) = split(unit.found);
         if !self.0.owners.is_of(token, worker) {
-            return Err(FrontierError::Stale(token).into());
+            return Err(refused(&FrontierError::Stale(token)));
         }
+        let (found, invalid) = split(unit.found);
         let words = GiveBack {
             token,
             outcomes,
-            found: valid,
+            found,
             keep: unit.keep,
             pause: Duration::ZERO,
         };
-        let lease = unit
-            .lease_ms
-            .map(|lease| Duration::from_millis(lease.into()));
-        let accepted = self.0.frontier.give_back(crawl, words, lease).await?;
-        if let Some(lease) = lease {
-            self.0.owners.extend(token, now.at + lease);
-        }
-        Ok((accepted.kept, merge(invalid, accepted.answers)))
+        Ok((words, invalid))
     }
 
     pub(super) async fn order(&self, crawl: CrawlName, order: Order) -> Result<(), FrontierError> {
@@ -458,25 +467,6 @@ impl FleetFrontier {
                 tracing::debug!("cannot compare the schedule with the domains: {why}");
             }
         }
-    }
-}
-
-/// Why the words about a unit were refused.
-enum Refusal {
-    /// The call is wrong.
-    Wrong(Error),
-    Frontier(FrontierError),
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::Wrong(error)
-    }
-}
-
-impl From<FrontierError> for Refusal {
-    fn from(why: FrontierError) -> Self {
-        Self::Frontier(why)
     }
 }
 
