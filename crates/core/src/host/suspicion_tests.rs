@@ -323,8 +323,8 @@ fn reports_without_a_url_count_as_reports_about_different_ones() {
 }
 
 proptest! {
-    /// P11: lists with a share of forbidden pages cost workers without proofs some rests each, until
-    /// a page that is refused again makes the answer ordinary.
+    /// P11: lists with a share of forbidden pages cost workers without proofs some rests each,
+    /// until a page that is refused again makes the answer ordinary.
     #[test]
     fn a_share_of_forbidden_pages_costs_few_rests_without_proofs(
         share in 0.05..0.4f64,

@@ -289,7 +289,7 @@ proptest! {
             // The first pages that a host refuses look like forbidden pages.
             let lost_max = match refuses {
                 0 => 0,
-                ..120 => 3,
+                1..120 => 3,
                 _ => PAGES as u32,
             };
             prop_assert!(site.lost <= lost_max, "host {number} lost {} pages", site.lost);

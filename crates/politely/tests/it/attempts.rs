@@ -445,6 +445,10 @@ async fn a_redirects_retry_after_delays_its_target() {
     assert_eq!(call("/new").await, (200, 0));
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of the runtime is virtual"
+)]
 #[tokio::test(start_paused = true)]
 async fn without_a_network_requests_wait_and_no_host_is_blamed() {
     let is_down = Arc::new(AtomicBool::new(false));

@@ -135,8 +135,8 @@ impl RedisFrontier {
         millis(self.settings.spacing.draw(&mut self.rng.lock()))
     }
 
-    /// Notes summaries of domains in the schedule. Returns the domains whose summary there is newer,
-    /// of the notes that are [`Noting::IfNewer`].
+    /// Notes summaries of domains in the schedule. Returns the domains whose summary there is
+    /// newer, of the notes that are [`Noting::IfNewer`].
     async fn note<'a>(
         &self,
         notes: Vec<Note<'a>>,

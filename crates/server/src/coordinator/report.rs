@@ -13,7 +13,7 @@ use politely::core::signal::{
     BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
 use politely::policy::{AnswerRule, Rule};
-use politely::{Directions, Plan, UnitCosts, wall_clock};
+use politely::{Directions, Permit, Plan, UnitCosts, wall_clock};
 use politely_api::wire::{self, EventKind, Meaning, Next, Told, ToldAnswer, ToldScope};
 
 use super::answers::Answered;
@@ -134,20 +134,14 @@ impl Coordinator {
         report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
         let attempt = attempt(told)?;
-        let Some(mut permit) = out.permit.take() else {
+        let Some(permit) = out.permit.take() else {
             drop(shard);
             return self.unknown(worker, told, now);
         };
         let key = out.key.clone();
-        if worker
-            .own_machine
-            .hear(now, &key, told.error.map(Failure::from))
-        {
-            permit.sent();
-            drop(permit);
-            worker.cancelled();
-            let rate = self.0.limiter.rate(&key).unwrap_or_default();
-            let answered = Answered::of_own_machine(now, rate);
+        let failure = told.error.map(Failure::from);
+        if worker.own_machine.hear(now, &key, failure) {
+            let answered = self.of_own_machine(worker, permit, &key);
             self.0.permits.settle(&mut shard, number, answered.clone());
             aftermath.gone.push(number.0);
             return Ok(answered.answer(told, now, false));
@@ -155,20 +149,17 @@ impl Coordinator {
         if report.bytes > 0 || !report.used.is_empty() {
             aftermath.settled.extend(out.keys());
         }
-        let scope = plan
-            .as_ref()
-            .and_then(|plan| self.0.limiter.hear_scope(plan, &mut report));
-        aftermath.held.extend(scope);
+        if let Some(plan) = &plan {
+            let scope = self.0.limiter.hear_scope(plan, &mut report);
+            aftermath.held.extend(scope);
+        }
         let (directions, body) = if told.body_coming && !out.expired {
             let (directions, body) = permit.report_head(&report);
             (directions, Some(body))
         } else {
             (permit.report(&report), None)
         };
-        let mut hold_until = directions.hold_until;
-        if let Some(answer) = of_rule {
-            hold_until = hold_until.max(self.follow_answer(&key, &report, answer));
-        }
+        let ruled = of_rule.map(|answer| self.follow_answer(&key, &report, answer));
         let held = self.hold_others(plan.as_deref(), &report);
         aftermath.held.extend(held.iter().cloned());
         let resends = rule.is_some_and(|rule| rule.resends(&attempt.method));
@@ -177,7 +168,7 @@ impl Coordinator {
             next,
             signal: of_rule.map(|answer| answer.signal.into()),
             rate: directions.rate,
-            hold_until,
+            hold_until: directions.hold_until.max(ruled.unwrap_or(now)),
             url_fault: directions.url_fault,
             target_after: report.target_after.unwrap_or_default(),
         };
@@ -192,11 +183,28 @@ impl Coordinator {
         let block_share = rule.and_then(|rule| rule.block_share);
         self.record(now, worker, &key, &report, &directions, block_share);
         let is_held = of_rule.is_some_and(|answer| answer.hold.is_some());
-        if report.signal != Signal::Ok && directions.hold_until > now || directions.event || is_held
-        {
-            aftermath.held.push(key);
-        }
+        let is_held = is_held || report.signal != Signal::Ok && directions.hold_until > now;
+        let held = (is_held || directions.event).then_some(key);
+        aftermath.held.extend(held);
         Ok(answer)
+    }
+
+    /// Ends a request whose failure was its worker's own, and says nothing about the host.
+    fn of_own_machine(&self, worker: &Worker, mut permit: Permit, key: &Key) -> Answered {
+        permit.sent();
+        drop(permit);
+        worker.cancelled();
+        Answered {
+            next: Next::Retry {
+                after_ms: PROBE_EVERY.as_millis() as u64,
+                free: true,
+            },
+            signal: None,
+            rate: self.0.limiter.rate(key).unwrap_or_default(),
+            hold_until: self.now(),
+            url_fault: false,
+            target_after: Duration::ZERO,
+        }
     }
 
     /// Returns the number of a permit's slot, and whether the permit was granted to `worker`.
@@ -342,21 +350,6 @@ impl Coordinator {
 }
 
 impl Answered {
-    /// Returns the answer to a failure that was the worker's own, and says nothing about the host.
-    const fn of_own_machine(now: Timestamp, rate: f64) -> Self {
-        Self {
-            next: Next::Retry {
-                after_ms: PROBE_EVERY.as_millis() as u64,
-                free: true,
-            },
-            signal: None,
-            rate,
-            hold_until: now,
-            url_fault: false,
-            target_after: Duration::ZERO,
-        }
-    }
-
     fn answer(self, told: &Told, now: Timestamp, late: bool) -> ToldAnswer {
         ToldAnswer {
             permit: told.permit.clone(),

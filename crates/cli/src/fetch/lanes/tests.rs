@@ -195,14 +195,7 @@ fn a_host_in_trouble_is_asked_for_what_was_not_tried_and_then_in_turn() {
         now = now + Duration::from_secs(1);
         let (id, mut pending) = sent(take(lanes, now));
         let tried = number(&pending);
-        lanes.failed(
-            id,
-            &mut pending,
-            &failure(tried),
-            &Directions::unknown(now),
-            "503",
-            now,
-        );
+        fail(lanes, id, &mut pending, tried, now);
         lanes.put_back(id, pending, Timestamp::ZERO, now);
         lanes.came_back(id, now);
         if let Some(added) = added {
@@ -238,14 +231,7 @@ fn a_page_that_failed_while_others_were_served_is_out_of_attempts() {
     for other in [2, 3] {
         let (id, mut pending) = sent(take(&mut lanes, at(1.0)));
         assert_eq!(number(&pending), 1);
-        let verdict = lanes.failed(
-            id,
-            &mut pending,
-            &failure(1),
-            &Directions::unknown(at(1.0)),
-            "504",
-            at(1.0),
-        );
+        let verdict = fail(&mut lanes, id, &mut pending, 1, at(1.0));
         // Between its two failures, another page was served.
         let (not_before, host_serves) = (at(1.0), true);
         let charged = Verdict::Page {
@@ -293,14 +279,7 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
                 asked += 1;
                 open = now + Duration::from_mins(1);
                 let tried = number(&pending);
-                match lanes.failed(
-                    lane,
-                    &mut pending,
-                    &failure(tried),
-                    &Directions::unknown(now),
-                    "refused",
-                    now,
-                ) {
+                match fail(&mut lanes, lane, &mut pending, tried, now) {
                     Verdict::GivenUp(_) => dropped += 1,
                     verdict => {
                         assert_eq!(verdict, Verdict::Host);
@@ -326,6 +305,18 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
 }
 
 /// A 502 from a gateway.
+/// Records that the request for page `number` failed, on a host about which nothing else is known.
+fn fail(
+    lanes: &mut Lanes,
+    lane: LaneId,
+    pending: &mut Pending,
+    number: u64,
+    now: Timestamp,
+) -> Verdict {
+    let directions = Directions::unknown(now);
+    lanes.failed(lane, pending, &failure(number), &directions, "refused", now)
+}
+
 fn failure(number: u64) -> Report {
     Report {
         status: Some(502),
@@ -588,24 +579,10 @@ fn a_host_that_is_given_up_ends_its_pages_in_the_crawl_too() {
                     let (mut pending, why) = lanes.leave_filled(id, now).unwrap();
                     assert_eq!(why, None);
                     for _ in 0..3 {
-                        lanes.failed(
-                            id,
-                            &mut pending,
-                            &failure(1),
-                            &Directions::unknown(now),
-                            "refused",
-                            now,
-                        );
+                        fail(&mut lanes, id, &mut pending, 1, now);
                         now = now + Duration::from_mins(15);
                     }
-                    lanes.failed(
-                        id,
-                        &mut pending,
-                        &failure(1),
-                        &Directions::unknown(now),
-                        "refused",
-                        now,
-                    );
+                    fail(&mut lanes, id, &mut pending, 1, now);
                     lanes.put_back(id, pending, now, now);
                     lanes.came_back(id, now);
                 }

@@ -27,20 +27,21 @@ pub(super) struct Sent<'a> {
     pub(super) wants_part: bool,
 }
 
-/// What was heard of a request.
-pub(super) enum Heard<B: Body, E> {
-    /// It was reported.
-    Told {
-        report: Report,
-        directions: Directions,
-        /// What the caller gets if there is no further attempt.
-        came: Result<Response<PacedBody<B>>, Ended<E>>,
-        /// Whether rules of a coordinator read the body.
-        is_shown: bool,
-    },
-    /// This machine's network is at fault. Nothing was reported.
+/// What was heard of a request, and was reported.
+pub(super) struct Heard<B: Body, E> {
+    pub(super) report: Report,
+    pub(super) directions: Directions,
+    /// What the caller gets if there is no further attempt.
+    pub(super) came: Result<Response<PacedBody<B>>, Ended<E>>,
+    /// Whether rules of a coordinator read the body.
+    pub(super) is_shown: bool,
+}
+
+/// A failure that was not reported.
+pub(super) enum Unreported<E> {
+    /// This machine's network is at fault.
     OwnFault(E),
-    /// It was never sent.
+    /// The request was never sent.
     NotSent(E),
 }
 
@@ -50,28 +51,28 @@ impl Attempts {
         &self,
         result: Result<Response<X::Body>, X::Error>,
         sent: Sent<'_>,
-    ) -> Heard<X::Body, X::Error> {
+    ) -> Result<Heard<X::Body, X::Error>, Unreported<X::Error>> {
         let (now, key) = (self.limiter.now(), sent.plan.key());
         let error = match result {
             Ok(response) => {
                 self.own_machine.hear(now, key, None);
-                return self.hear_answer::<X>(response, sent).await;
+                return Ok(self.hear_answer::<X>(response, sent).await);
             }
             Err(error) => error,
         };
         let Some(failure) = X::failure(&error) else {
-            return Heard::NotSent(error);
+            return Err(Unreported::NotSent(error));
         };
         if self.own_machine.hear(now, key, Some(failure)) {
-            return Heard::OwnFault(error);
+            return Err(Unreported::OwnFault(error));
         }
         let report = self.report_of(failure, &sent);
-        Heard::Told {
+        Ok(Heard {
             directions: sent.permit.report(&report),
             report,
             came: Err(Ended::Failed(error)),
             is_shown: false,
-        }
+        })
     }
 
     async fn hear_answer<X: Exchange>(
@@ -89,7 +90,7 @@ impl Attempts {
             Some(part) => Err(Ended::Partial(part)),
             None => Ok(response),
         };
-        Heard::Told {
+        Heard {
             report,
             directions,
             came,

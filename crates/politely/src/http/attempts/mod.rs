@@ -98,7 +98,7 @@ pub use asked::{Asked, NotSent};
 pub use body::PacedBody;
 pub(crate) use exchange::{Ended, Exchange};
 pub use failure::{Unprocessed, failure_of, unprocessed};
-use heard::{Heard, Sent};
+use heard::{Heard, Sent, Unreported};
 pub use origins::Origins;
 pub use partial::PartialContent;
 use targets::Targets;
@@ -244,21 +244,18 @@ impl Attempts {
                 wants_part,
             };
             let heard = self.hear::<X>(result, ended).instrument(span.clone());
-            let (mut report, directions, came, is_shown) = match heard.await {
-                Heard::Told {
-                    report,
-                    directions,
-                    came,
-                    is_shown,
-                } => (report, directions, came, is_shown),
-                Heard::OwnFault(error) => {
-                    let Some(copy) = copy else {
-                        return Err(Ended::Failed(error));
-                    };
-                    request = copy;
+            let Heard {
+                mut report,
+                directions,
+                came,
+                is_shown,
+            } = match heard.await {
+                Ok(heard) => heard,
+                Err(Unreported::NotSent(error)) => return Err(Ended::Failed(error)),
+                Err(Unreported::OwnFault(error)) => {
+                    request = copy.ok_or(Ended::Failed(error))?;
                     continue;
                 }
-                Heard::NotSent(error) => return Err(Ended::Failed(error)),
             };
             let mut decided = None;
             if is_shown {
