@@ -10,6 +10,7 @@ units a call, and report all of their pages in one `done`.
 
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def pages(unit):
 
 
 def main():
-    program, engine, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    program, engine, seconds = os.path.abspath(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     serve = [program, "serve", f"--bind=127.0.0.1:{port}", f"--store={engine}", "--frontier"]
