@@ -13,7 +13,6 @@ use politely_core::Timestamp;
 use politely_core::fault::Machine;
 use politely_core::fault::machine::Trouble;
 use politely_core::key::Key;
-use politely_core::signal::Failure;
 
 use crate::sync::Mutex;
 
@@ -35,22 +34,33 @@ struct Seen {
 }
 
 impl OwnMachine {
-    /// Handles the end of a request to the host of `key`: an answer, or a failure. Returns whether
-    /// the worker's network is at fault.
-    pub fn hear(&self, now: Timestamp, key: &Key, failure: Option<Failure>) -> bool {
-        let host = FixedState::default().hash_one(key) as u32;
+    /// Records that the host of `key` answered.
+    pub fn answered(&self, now: Timestamp, key: &Key) {
+        let host = hash(key);
         let mut seen = self.seen.lock();
-        let is_at_fault = match failure {
-            None => {
-                seen.answered(now, host);
-                false
-            }
-            Some(Failure::Resolver) => seen.machine.failed(now, host, Trouble::Unresolved),
-            Some(Failure::Timeout | Failure::Connect) if seen.answered.contains(&host) => {
-                seen.machine.failed(now, host, Trouble::Silent)
-            }
-            Some(_) => false,
+        seen.machine.answered(now);
+        self.is_paused.store(false, Ordering::Relaxed);
+        if seen.answered.contains(&host) {
+            return;
+        }
+        if seen.answered.len() == ANSWERED_MAX {
+            seen.answered.pop_front();
+        }
+        seen.answered.push_back(host);
+    }
+
+    /// Records that a request to the host of `key` failed, with what may be wrong with the worker's
+    /// machine. Returns whether the machine is at fault, so the failure counts against nobody.
+    pub fn failed(&self, now: Timestamp, key: &Key, trouble: Option<Trouble>) -> bool {
+        let Some(trouble) = trouble else {
+            return false;
         };
+        let host = hash(key);
+        let mut seen = self.seen.lock();
+        if trouble == Trouble::Silent && !seen.answered.contains(&host) {
+            return false;
+        }
+        let is_at_fault = seen.machine.failed(now, host, trouble);
         let is_paused = seen.machine.paused_since().is_some();
         self.is_paused.store(is_paused, Ordering::Relaxed);
         is_at_fault
@@ -68,15 +78,44 @@ impl OwnMachine {
     }
 }
 
-impl Seen {
-    fn answered(&mut self, now: Timestamp, host: u32) {
-        self.machine.answered(now);
-        if self.answered.contains(&host) {
-            return;
+fn hash(key: &Key) -> u32 {
+    FixedState::default().hash_one(key) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(secs: u64) -> Timestamp {
+        Timestamp::from_micros(secs * 1_000_000)
+    }
+
+    /// Returns whether the last of `troubles`, each of another host, is the machine's fault. All
+    /// hosts answered before if `have_answered`.
+    fn is_at_fault(have_answered: bool, troubles: &[Option<Trouble>]) -> bool {
+        let machine = OwnMachine::default();
+        let key = |number: usize| Key::host(&format!("h{number}.example")).unwrap();
+        for host in 0..troubles.len() {
+            if have_answered {
+                machine.answered(at(0), &key(host));
+            }
         }
-        if self.answered.len() == ANSWERED_MAX {
-            self.answered.pop_front();
-        }
-        self.answered.push_back(host);
+        let failed = |(host, trouble): (usize, &Option<Trouble>)| {
+            machine.failed(at(1), &key(host), *trouble)
+        };
+        troubles.iter().enumerate().map(failed).last().unwrap()
+    }
+
+    #[test]
+    fn silence_of_three_hosts_that_answered_is_the_machines() {
+        let silent = Some(Trouble::Silent);
+        assert!(is_at_fault(true, &[silent; 3]));
+        assert!(!is_at_fault(true, &[silent; 2]));
+        assert!(!is_at_fault(false, &[silent; 9]), "they may not exist");
+    }
+
+    #[test]
+    fn refused_connections_are_the_hosts_however_many() {
+        assert!(!is_at_fault(true, &[None; 9]));
     }
 }

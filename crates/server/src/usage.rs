@@ -7,18 +7,17 @@
 //! In a fleet, a coordinator sends its counts to the fleet's log every few seconds, and adds what
 //! it reads there. So each coordinator has the sums of all.
 
+mod hour_files;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::BuildHasher;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 use politely::core::Timestamp;
@@ -29,8 +28,8 @@ use politely_api::wire::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::private;
 use crate::watch::SEPARATOR;
+use hour_files::{files, read, write};
 
 const HOUR: Duration = Duration::from_hours(1);
 /// The number of hours that are kept.
@@ -449,52 +448,6 @@ fn line_of(id: &Id, counts: &UsageCounts) -> Line {
 
 fn hour_of(now: Timestamp) -> u64 {
     now.as_micros() / HOUR.as_micros() as u64
-}
-
-/// Returns the hours of the files in the folder.
-fn files(folder: &Path) -> Vec<u64> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut hours: Vec<u64> = entries
-        .filter_map(|entry| {
-            entry
-                .file_name()
-                .to_str()?
-                .strip_suffix(".gz")?
-                .parse()
-                .ok()
-        })
-        .collect();
-    hours.sort_unstable();
-    hours
-}
-
-/// Replaces the file of an hour in one step.
-fn write(folder: &Path, hour: u64, mut lines: Vec<Line>) -> io::Result<()> {
-    lines.sort_unstable_by(|a, b| (&a.worker, &a.key).cmp(&(&b.worker, &b.key)));
-    private::folder(folder)?;
-    let made = folder.join(format!("{hour}.new"));
-    let file = BufWriter::new(private::create(&made)?);
-    let mut file = GzEncoder::new(file, Compression::default());
-    for line in lines {
-        serde_json::to_writer(&mut file, &line)?;
-        file.write_all(b"\n")?;
-    }
-    file.finish()?.flush()?;
-    fs::rename(made, folder.join(format!("{hour}.gz")))
-}
-
-fn read(folder: &Path, hour: u64, name: &str, mut visit: impl FnMut(Line)) -> io::Result<()> {
-    let file = fs::File::open(folder.join(format!("{hour}.gz")))?;
-    let quoted = serde_json::to_string(name)?;
-    // To find a text is much faster than to read JSON.
-    let name = &quoted[1..quoted.len() - 1];
-    for line in BufReader::new(GzDecoder::new(file)).lines() {
-        let line = line?;
-        if line.contains(name) {
-            visit(serde_json::from_str(&line)?);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

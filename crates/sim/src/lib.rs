@@ -17,7 +17,7 @@
 //! | --- | --- |
 //! | `scenario.rs`, `suite.rs`, `generate.rs`, `field.rs` | scenarios: read, named, random |
 //! | `run.rs`, `client.rs`, `polite.rs` | the event loop, and the clients that it drives |
-//! | `trace.rs` | the requests of a run, and their fates |
+//! | `trace.rs`, `heard.rs` | the requests of a run, and their fates; headers as clients read them |
 //! | `rivals/`, `backoff.rs` | other published laws (feature `rivals`) |
 //! | `optimum/`, `score.rs`, `summary.rs` | the exact optimum, and the result against it |
 //! | `plot/` | pictures of runs |
@@ -35,6 +35,7 @@ pub mod client;
 pub mod declared;
 pub mod field;
 pub mod generate;
+mod heard;
 mod optimum;
 pub mod plot;
 pub mod polite;

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use politely_core::signal::{Failure, Quota};
 use politely_core::{Rng, Timestamp};
+use politely_target::Headers;
 use politely_target::model::{
     Answer as Verdicted, FaultSpec, LimitedHost, Outage, SpecError, Verdict,
 };
-use politely_target::{Headers, RetryAfter};
 
 use crate::client::{Answer, Client, Reply};
+use crate::heard::{announced, said};
 use crate::scenario::{Demand, Scenario};
 use crate::trace::{Fate, Request, Trace};
 
@@ -469,33 +470,5 @@ impl<'a> Run<'a> {
             self.trace.rates.extend(rate.map(|rate| (self.now, rate)));
         }
         self.send(flight.client);
-    }
-}
-
-/// Returns the Retry-After that a refused client reads: whole seconds, rounded up; one if the limit
-/// cannot know.
-fn said(form: RetryAfter, exact: Option<Duration>) -> Option<Duration> {
-    let seconds = exact.map_or(1, |exact| {
-        exact.as_micros().div_ceil(1_000_000).max(1) as u64
-    });
-    match form {
-        RetryAfter::None => None,
-        RetryAfter::Seconds | RetryAfter::Date => Some(Duration::from_secs(seconds)),
-        RetryAfter::Absurd => Some(RetryAfter::ABSURD),
-    }
-}
-
-/// Returns the quota that a client reads from headers: windows and resets in whole seconds, rounded
-/// up.
-fn announced(headers: Headers, quota: politely_target::Quota) -> Quota {
-    let quota = headers.claim(quota);
-    let whole = |span: Duration| Duration::from_secs(span.as_micros().div_ceil(1_000_000) as u64);
-    let timed = !quota.window.is_zero();
-    Quota {
-        limit: timed.then_some(quota.limit),
-        window: timed.then(|| whole(quota.window)),
-        remaining: timed.then_some(quota.remaining),
-        reset: timed.then(|| whole(quota.reset)),
-        ..Quota::default()
     }
 }

@@ -371,7 +371,8 @@ pub struct ToldAnswer {
     pub permit: String,
     /// The next step for the request.
     pub next: Next,
-    /// The meaning of the answer, if a rule of the policy gave it.
+    /// The meaning of the answer, if a rule of the policy gave it, or if the answer proved to be a
+    /// limit of its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<ReportedSignal>,
     /// Whether the permit is unknown, its lease had expired, or it was reported before. Such a

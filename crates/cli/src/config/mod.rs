@@ -139,7 +139,7 @@ pub(crate) struct Knobs {
     /// Send through this proxy (http, https, socks5); several proxies take turns (--proxy-by)
     #[arg(long, value_name = "URL")]
     pub(crate) proxy: Vec<String>,
-    /// What keeps its proxy, if there are several
+    /// Whether each attempt, page or host has a proxy of its own, if there are several
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) proxy_by: Option<ProxyBy>,
     /// Do not fetch or obey robots.txt

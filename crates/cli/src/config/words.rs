@@ -128,7 +128,7 @@ pub(crate) enum KeyKind {
     EgressHost,
 }
 
-/// What keeps its proxy.
+/// The owner of a proxy, if there are several.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ProxyBy {

@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The words of a full disk.
 pub(super) const NO_ROOM: &str = "no space left on device";
 
-/// What a disk has no room for.
+/// The writer that found no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Save,
@@ -42,7 +42,7 @@ pub(crate) enum Place {
     State,
 }
 
-/// What the run keeps while a disk is full.
+/// The results that wait while a disk is full.
 #[derive(Default)]
 pub(crate) struct FullDisk {
     is_full: AtomicBool,
@@ -55,7 +55,7 @@ pub(crate) struct FullDisk {
 
 /// A finished page whose result or outcome could not be written.
 pub(crate) struct Held {
-    /// What is left of its result line.
+    /// The rest of its result line.
     line: Vec<u8>,
     /// Its page, or `None` for an input line that is no page.
     page: Option<HeldPage>,

@@ -33,10 +33,9 @@ impl Last<'_> {
     pub(super) fn in_doubt(&self) -> Option<u32> {
         match (self.look, self.doubt) {
             (Look::New(alike), Doubt::None)
-            | (
-                Look::Odd(alike),
-                Doubt::Unclear | Doubt::Suspected | Doubt::Checking | Doubt::Limited,
-            ) => Some(alike),
+            | (Look::Odd(alike), Doubt::Unclear | Doubt::Suspected | Doubt::Checking) => {
+                Some(alike)
+            }
             _ => None,
         }
     }

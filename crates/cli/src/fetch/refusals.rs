@@ -72,7 +72,7 @@ pub(super) fn say_doubt(engine: &Engine, url: &Url, report: &Report, directions:
                 "{host} answers {status} to several pages in a row: a page that it served before will tell whether it refuses everything"
             )
         }
-        Doubt::Limited => {
+        Doubt::Limited if report.signal == Signal::Ok => {
             format!("{host} refused because of a limit: its pages are requested again")
         }
         _ if directions.event && report.signal == Signal::Blocked => {

@@ -90,6 +90,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     pending.status = report.status;
     hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
+    report.signal = directions.meaning(&report);
     if let Some(ruled) = ruled {
         // A rule of the coordinator may give the answer another meaning.
         report.signal = ruled.await.unwrap_or(report.signal);

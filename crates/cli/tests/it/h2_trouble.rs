@@ -249,7 +249,7 @@ fn the_certificates_are_where_the_tests_expect_them() {
     all_at_once(&server.fetch(3, &[]), 3);
 }
 
-/// What a peer sends that does not speak HTTP/2, from single bytes to a body that breaks the rules
+/// Answers of a peer that does not speak HTTP/2, from single bytes to a body that breaks the rules
 /// after a good head.
 const MALFORMED: [fn() -> Does; 7] = [
     || Does::Says(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),

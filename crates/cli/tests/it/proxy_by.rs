@@ -1,4 +1,4 @@
-//! Which proxy a request takes: `--proxy-by attempt|page|host`, and pages that a host blocked.
+//! Tests of `--proxy-by attempt|page|host`, and of pages that a host blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::Timestamp;
+use crate::signal::Failure;
 
 /// The time between two probes.
 pub const PROBE_EVERY: Duration = Duration::from_secs(3);
@@ -36,6 +37,18 @@ pub enum Trouble {
     Silent,
     /// This machine has no descriptor left.
     OutOfDescriptors,
+}
+
+impl Trouble {
+    /// Returns the trouble that a failure may show by itself. A connection that failed needs its
+    /// error: the host refuses it, or there is no route.
+    pub const fn of(failure: Failure) -> Option<Self> {
+        match failure {
+            Failure::Resolver => Some(Self::Unresolved),
+            Failure::Timeout => Some(Self::Silent),
+            _ => None,
+        }
+    }
 }
 
 /// The state of this machine.

@@ -9,7 +9,7 @@ use super::crawl_delay::CrawlDelay;
 use crate::Timestamp;
 use crate::budget::UnitCosts;
 use crate::gate::{HoldReason, LeaseId, Rate};
-use crate::signal::{Alike, Report};
+use crate::signal::{Alike, Report, Signal};
 
 /// The furthest that a departure of a shared key is granted ahead, and the longest run. The process
 /// that keeps the state may lose its last grants (P7 in ARCHITECTURE.md), so this bounds how many
@@ -240,15 +240,22 @@ pub struct Directions {
 const QUARANTINES_REFUSED: u8 = 7;
 
 impl Directions {
-    /// Returns whether the answer of `report` is, or may be, a refusal of its host, and the page
+    /// Returns what the answer of `report` means. One that proved to be a limit of its host is a
+    /// refusal, whatever its status says.
+    pub fn meaning(&self, report: &Report) -> Signal {
+        if self.doubt == Doubt::Limited && report.odd().is_some() {
+            Signal::RateLimited
+        } else {
+            report.signal
+        }
+    }
+
+    /// Returns whether the answer of `report` may be a refusal of a suspected host, and the page
     /// should be requested again. Callers that compare answers by [`Alike::Of`] keep the page
     /// themselves.
     pub fn doubts(&self, report: &Report) -> bool {
-        let may_be = matches!(
-            self.doubt,
-            Doubt::Suspected | Doubt::Checking | Doubt::Limited
-        );
-        may_be && report.alike == Alike::Status && report.odd().is_some()
+        let is_suspected = matches!(self.doubt, Doubt::Suspected | Doubt::Checking);
+        is_suspected && report.alike == Alike::Status && report.odd().is_some()
     }
 
     /// Returns whether a suspected host refused for so long that it counts as one that blocks.

@@ -159,7 +159,7 @@ impl Suspicion {
             (Stage::Clear, Sight::Odd(alike))
                 if *alike == self.alike && self.run.is_empty() && self.has_refused(url) =>
             {
-                self.is_ordinary(*alike);
+                self.make_ordinary(*alike);
                 (Effect::Nothing, Doubt::None)
             }
             (Stage::Clear, Sight::Odd(alike)) => self.odd(url, *alike),
@@ -206,7 +206,7 @@ impl Suspicion {
             }
             (Stage::Checking, Sight::Odd(alike)) if probe && *alike == self.alike => {
                 self.stage = Stage::Clear;
-                self.is_ordinary(*alike);
+                self.make_ordinary(*alike);
                 (Effect::Clear, Doubt::None)
             }
             (Stage::Checking, Sight::Page | Sight::Odd(_)) if probe => {
@@ -257,8 +257,8 @@ impl Suspicion {
         self.refused.contains(&url)
     }
 
-    /// Notes that answers like this are the pages' own at this host.
-    fn is_ordinary(&mut self, alike: u32) {
+    /// Takes answers like this for the pages' own at this host from now on.
+    fn make_ordinary(&mut self, alike: u32) {
         if self.ordinary.len() == ORDINARY_MAX {
             self.ordinary.remove(0);
         }

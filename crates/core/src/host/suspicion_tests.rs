@@ -1,13 +1,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use http::Method;
 use proptest::prelude::*;
 
 use super::*;
 use crate::Rng;
 use crate::config::Config;
 use crate::control::LawConfig;
+use crate::fault::{Company, Outage};
 use crate::host::{AcquireRequest, Decision, Directions};
+use crate::retry::{Attempt, Next, Policy};
 use crate::signal::Alike;
 
 /// A host whose server refuses by `refuses`, and a caller that keeps refused pages.
@@ -280,7 +283,8 @@ fn crawl_of_a_limit(is_window: bool, alike: Alike) -> (usize, usize) {
             served.push(site.now);
         } else {
             refused += 1;
-            if directions.doubts(&answer) {
+            let is_limit = directions.meaning(&answer) == Signal::RateLimited;
+            if is_limit || directions.doubts(&answer) {
                 pages.push_front(page);
             } else {
                 lost += 1;
@@ -300,6 +304,52 @@ fn a_limit_that_answers_403_is_learned_by_workers_without_proofs() {
             "{is_window} {lost} {refused} {all_lost}"
         );
     }
+}
+
+/// A page that always answers what proved to be a limit is a bad page, and its tries end.
+#[test]
+fn a_page_that_always_answers_a_known_limit_is_given_up() {
+    let (policy, mut outage) = (Policy::crawler(), Outage::default());
+    let mut site = Site::new();
+    site.served(8);
+    let mut bad = 0;
+    while !site
+        .report(&*format!("bad/{bad}"), plain(403))
+        .doubts(&plain(403))
+    {
+        bad += 1;
+    }
+    site.report("next", plain(200));
+    let last = format!("bad/{bad}");
+    assert_eq!(site.report(&*last, plain(200)).doubt, Doubt::Limited);
+    let mut attempt = Attempt::first(Method::GET);
+    for other in 0..150 {
+        outage.served();
+        site.report(&*format!("other/{other}"), plain(200));
+        let directions = site.report("forbidden", plain(403));
+        let answer = Report {
+            signal: directions.meaning(&plain(403)),
+            ..plain(403)
+        };
+        assert_eq!(answer.signal, Signal::RateLimited);
+        let company = Company::Untried;
+        let now = site.now;
+        let verdict = policy.judge(
+            &mut outage,
+            &mut attempt,
+            &answer,
+            &directions,
+            company,
+            now,
+        );
+        let next = policy.decide(&attempt, &answer, verdict, &mut [], &mut site.rng, now);
+        let Next::Retry { after, .. } = next else {
+            assert!(other < 101, "{other}");
+            return;
+        };
+        attempt = attempt.following(&answer, after);
+    }
+    panic!("it is requested for ever");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! What answers share that may be refusals that nobody listed.
+//! The likeness of answers that may be refusals, although no list has them.
 
 use super::{Report, Signal};
 
-/// What an answer shares with others that may be refusals of its host.
+/// The likeness of an answer to others that may be refusals of its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Alike {
     /// Its status, if that may refuse any page.

@@ -12,7 +12,7 @@
 //! | `scope.rs` | the part of a host that quotas are about |
 //! | `span.rs` | the time from now to the time that a header names |
 //! | `block.rs` | challenge and block pages |
-//! | `alike.rs` | what answers share that may be refusals that nobody listed |
+//! | `alike.rs` | the likeness of answers that may be refusals, although no list has them |
 //! | `limit_text.rs` | limits and spent accounts, stated in the words of an error page |
 //! | `words.rs` | a search for many words in one pass |
 //! | `resource.rs` | the URL that a report is about |

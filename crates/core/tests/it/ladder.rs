@@ -264,6 +264,10 @@ impl Worker {
         let (now, rng) = (self.now, &mut self.rng);
         let site = &mut self.sites[number];
         let told = (site.host).report(now, lease, report, &self.config, rng);
+        let report = &Report {
+            signal: told.meaning(report),
+            ..report.clone()
+        };
         let attempt = &mut page.attempt;
         let is_served = self.policy.is_served(report) && !told.doubts(report);
         if is_served {

@@ -1,8 +1,8 @@
 -- What all scripts about one domain share. KEYS: its state, pages, queue and units.
 -- ARGV[1]: the most owners of a domain.
 --
--- state: version, last token, next time, order, time of the last take, end of the block, delay, bound
--- of finished pages.
+-- state: version, last token, next time, order, time of the last take, end of the block, delay,
+-- bound of finished pages.
 -- pages: hash of a URL -> row: priority digit, date when it was added, last visit or nothing, ';',
 -- the rest.
 -- queue: hash of a URL -> place. Lanes of priorities come first, each in the order of the seconds

@@ -1,5 +1,5 @@
--- Returns the last of some new fencing tokens. KEYS: the last token. ARGV: a token that the new ones
--- must exceed, how many.
+-- Returns the last of some new fencing tokens. KEYS: the last token. ARGV: a token that the new
+-- ones must exceed, how many.
 -- Tokens follow the clock in microseconds. So they also grow if the server lost the last ones.
 local time = redis.call('TIME')
 local last = tonumber(redis.call('GET', KEYS[1]) or 0)

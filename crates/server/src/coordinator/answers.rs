@@ -19,7 +19,8 @@ const ANSWERS: usize = 4;
 #[derive(Clone)]
 pub(crate) struct Answered {
     pub(crate) next: Next,
-    /// The meaning that a rule gave to the answer.
+    /// The meaning of the answer that its worker cannot know: a rule gave it, or it proved to be a
+    /// limit.
     pub(crate) signal: Option<ReportedSignal>,
     pub(crate) rate: f64,
     pub(crate) hold_until: Timestamp,

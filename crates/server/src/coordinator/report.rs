@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politely::core::Timestamp;
 use politely::core::fault::Failures;
-use politely::core::fault::machine::PROBE_EVERY;
+use politely::core::fault::machine::{PROBE_EVERY, Trouble};
 use politely::core::gate::HoldReason;
 use politely::core::key::Key;
 use politely::core::retry::{Attempt, Next as Decided};
@@ -139,8 +139,7 @@ impl Coordinator {
             return self.unknown(worker, told, now);
         };
         let key = out.key.clone();
-        let failure = told.error.map(Failure::from);
-        if worker.own_machine.hear(now, &key, failure) {
+        if is_of_own_machine(worker, told, &key, now) {
             let answered = self.of_own_machine(worker, permit, &key);
             self.0.permits.settle(&mut shard, number, answered.clone());
             aftermath.gone.push(number.0);
@@ -159,6 +158,9 @@ impl Coordinator {
         } else {
             (permit.report(&report), None)
         };
+        let meaning = directions.meaning(&report);
+        let is_told = of_rule.is_some() || meaning != report.signal;
+        report.signal = meaning;
         let ruled = of_rule.map(|answer| self.follow_answer(&key, &report, answer));
         let held = self.hold_others(plan.as_deref(), &report);
         aftermath.held.extend(held.iter().cloned());
@@ -166,7 +168,7 @@ impl Coordinator {
         let next = self.next(&attempt, &report, &directions, &key, resends);
         let answered = Answered {
             next,
-            signal: of_rule.map(|answer| answer.signal.into()),
+            signal: is_told.then_some(meaning.into()),
             rate: directions.rate,
             hold_until: directions.hold_until.max(ruled.unwrap_or(now)),
             url_fault: directions.url_fault,
@@ -363,6 +365,19 @@ impl Answered {
             durable: None,
             error: None,
         }
+    }
+}
+
+/// Returns whether a failure is its worker's own. An answer shows that the worker has a network.
+fn is_of_own_machine(worker: &Worker, told: &Told, key: &Key, now: Timestamp) -> bool {
+    let machine = &worker.own_machine;
+    match (told.status, told.error) {
+        (_, Some(kind)) => machine.failed(now, key, Trouble::of(kind.into())),
+        (Some(_), None) => {
+            machine.answered(now, key);
+            false
+        }
+        (None, None) => false,
     }
 }
 

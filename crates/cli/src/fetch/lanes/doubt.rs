@@ -165,11 +165,10 @@ impl Lanes {
         }
     }
 
-    /// Keeps a page of lane `id` until the doubt about its answer is over. It begins again at once
-    /// if the answer is a known refusal.
+    /// Keeps a page of lane `id` until the doubt about its answer is over.
     pub(crate) fn keep(&mut self, id: LaneId, page: Kept, now: Timestamp) {
         let lane = &mut self.all[id as usize];
-        if lane.set_aside.is_some() || lane.doubts.doubt == Doubt::Limited {
+        if lane.set_aside.is_some() {
             return self.begin_again(page.pending, now);
         }
         lane.doubts.pages.push(page);

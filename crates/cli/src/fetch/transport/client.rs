@@ -11,7 +11,9 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response, StatusCode};
 use hyper::body::Incoming;
-use politely::attempts::{PartialContent, REPEATS_MAX, Unprocessed, failure_of, unprocessed};
+use politely::attempts::{
+    PartialContent, REPEATS_MAX, Unprocessed, failure_of, trouble_of, unprocessed,
+};
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
 use politely::core::signal::{BODY_SCANNED, Failure, Outcome};
@@ -22,7 +24,6 @@ use super::cookies::Cookies;
 use super::http1::Http1Origins;
 use super::proxy::ProxyError;
 use super::resolver::Resolver;
-use super::trouble::trouble_of;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Versions, Way, next};
 use crate::config::Settings;

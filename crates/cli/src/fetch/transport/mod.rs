@@ -23,6 +23,5 @@ mod head;
 mod http1;
 mod proxy;
 pub(super) mod resolver;
-mod trouble;
 mod unexpected;
 mod ways;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, Method, Response};
 use http_body::Body;
+use politely_core::fault::machine::Trouble;
 use politely_core::key::KeyError;
 use politely_core::signal::Failure;
 use url::Url;
@@ -28,6 +29,8 @@ pub(crate) trait Exchange {
     /// Returns the failure behind the error. `None` means that the error says nothing about the
     /// host, and the request is not sent again.
     fn failure(error: &Self::Error) -> Option<Failure>;
+    /// Returns what may be wrong with this machine after an error, which means `failure`.
+    fn trouble(error: &Self::Error, failure: Failure) -> Option<Trouble>;
     /// Returns the reason to repeat the request at once, from an error before the head of a
     /// response.
     fn unprocessed(error: &Self::Error) -> Option<Unprocessed>;

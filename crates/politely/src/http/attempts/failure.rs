@@ -11,7 +11,7 @@ use politely_core::signal::Failure;
 use smallvec::SmallVec;
 
 /// Maximum number of causes to examine. No client nests deeper, and a chain may be a loop.
-const CAUSES_MAX: usize = 16;
+pub(super) const CAUSES_MAX: usize = 16;
 
 /// Returns the failure behind `error`, from its chain of causes. `None` means that no cause is a
 /// failure of a host or network: the request was never sent.

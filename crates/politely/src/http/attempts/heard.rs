@@ -55,7 +55,7 @@ impl Attempts {
         let (now, key) = (self.limiter.now(), sent.plan.key());
         let error = match result {
             Ok(response) => {
-                self.own_machine.hear(now, key, None);
+                self.own_machine.answered(now, key);
                 return Ok(self.hear_answer::<X>(response, sent).await);
             }
             Err(error) => error,
@@ -63,7 +63,8 @@ impl Attempts {
         let Some(failure) = X::failure(&error) else {
             return Err(Unreported::NotSent(error));
         };
-        if self.own_machine.hear(now, key, Some(failure)) {
+        let trouble = X::trouble(&error, failure);
+        if self.own_machine.failed(now, key, trouble) {
             return Err(Unreported::OwnFault(error));
         }
         let report = self.report_of(failure, &sent);
@@ -141,6 +142,7 @@ impl Attempts {
         let held = plan.judge_and_warn(&outcome, clock, &mut report);
         self.limiter.hear_scope(plan, &mut report);
         let (directions, slot): (_, Slot) = permit.report_head(&report);
+        report.signal = directions.meaning(&report);
         if let Some(length) = held {
             // If there is no room for the key, it has no request to hold.
             let _ = self.limiter.hold(key, length, HoldReason::Operator);

@@ -68,6 +68,7 @@ mod heard;
 mod origins;
 mod partial;
 mod targets;
+mod trouble;
 
 use std::fmt;
 use std::sync::Arc;
@@ -102,6 +103,7 @@ use heard::{Heard, Sent, Unreported};
 pub use origins::Origins;
 pub use partial::PartialContent;
 use targets::Targets;
+pub use trouble::trouble_of;
 
 /// Maximum number of repeats of a request that the server did not process, before it counts as
 /// failed.

@@ -41,6 +41,7 @@ use std::task::{Context, Poll};
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body::Body;
+use politely_core::fault::machine::Trouble;
 use politely_core::key::KeyError;
 use politely_core::signal::Failure;
 use tower_layer::Layer;
@@ -48,7 +49,7 @@ use tower_service::Service;
 use url::Url;
 
 use crate::http::attempts::{
-    Attempts, Ended, Exchange, PacedBody, Unprocessed, failure_of, unprocessed,
+    Attempts, Ended, Exchange, PacedBody, Unprocessed, failure_of, trouble_of, unprocessed,
 };
 use crate::labels::Labels;
 
@@ -249,6 +250,10 @@ where
 
     fn failure(error: &BoxError) -> Option<Failure> {
         failure_of(&**error)
+    }
+
+    fn trouble(error: &BoxError, failure: Failure) -> Option<Trouble> {
+        trouble_of(&**error, failure)
     }
 
     fn unprocessed(error: &BoxError) -> Option<Unprocessed> {

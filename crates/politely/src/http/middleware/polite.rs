@@ -4,13 +4,16 @@ use std::borrow::Cow;
 
 use async_trait::async_trait;
 use http::{Extensions, HeaderMap, Method};
+use politely_core::fault::machine::Trouble;
 use politely_core::key::KeyError;
 use politely_core::signal::Failure;
 use reqwest::{Body, Request, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use url::Url;
 
-use crate::http::attempts::{Attempts, Ended, Exchange, Unprocessed, failure_of, unprocessed};
+use crate::http::attempts::{
+    Attempts, Ended, Exchange, Unprocessed, failure_of, trouble_of, unprocessed,
+};
 use crate::labels::Labels;
 
 /// A middleware that paces, classifies, reports and retries every request of a client. Put it after
@@ -106,6 +109,10 @@ impl Exchange for Onward<'_> {
 
     fn failure(error: &Error) -> Option<Failure> {
         failure_of(cause(error))
+    }
+
+    fn trouble(error: &Error, failure: Failure) -> Option<Trouble> {
+        trouble_of(cause(error), failure)
     }
 
     fn unprocessed(error: &Error) -> Option<Unprocessed> {
