@@ -7,6 +7,7 @@
 mod answer;
 mod budgets;
 mod crawl_delay;
+mod error_trial;
 mod estimate;
 mod evidence;
 mod explain;

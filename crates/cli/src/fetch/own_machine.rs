@@ -1,4 +1,4 @@
-//! Pauses the run while this machine itself is at fault, see `core/src/machine.rs`.
+//! Pauses the run while this machine itself is at fault, see `core/src/fault/machine.rs`.
 
 use std::sync::atomic::Ordering;
 

@@ -176,6 +176,11 @@ impl Evidence {
         self.failed.iter().position(|failed| failed.url == url)
     }
 
+    /// Returns whether `url` failed.
+    pub(super) fn remembers(&self, url: u32) -> bool {
+        self.failed.iter().any(|failed| failed.url == url)
+    }
+
     /// Returns whether `url` fails although others are served.
     pub(super) fn suspects(&self, url: u32) -> bool {
         let standing = (self.failed.iter()).find(|failed| failed.url == url);

@@ -274,6 +274,9 @@ impl Host {
         if let Some(pause) = self.pause(now) {
             (per_s, burst, cap) = (per_s.min(pause.rate()), 1.0, cap.min(1));
         }
+        if let Some(rate) = self.trial_rate() {
+            (per_s, burst) = (per_s.min(rate), 1.0);
+        }
         Bounds {
             rate: Rate {
                 per_s,

@@ -17,10 +17,10 @@ use crate::lock::Locks;
 use crate::pack::{pack, unpack};
 
 /// The first byte of the serialised form. Another number is another layout.
-const VERSION: u8 = 17;
+const VERSION: u8 = 19;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
 /// [`DeclaredLimits`], [`Locks`], [`RuleState`], [`ToldBudget`]s, [`Suspicion`].
-const VERSION_EXTENDED: u8 = 18;
+const VERSION_EXTENDED: u8 = 20;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;

@@ -30,7 +30,9 @@ use smallvec::SmallVec;
 
 use super::Host;
 use super::answer::Doubt;
+use super::error_trial::ErrorTrial;
 use super::usual_share::UsualShare;
+use crate::config::Config;
 use crate::gate::{BreakerConfig, Lease};
 use crate::signal::{Report, Resource, Signal};
 use crate::{Rng, Timestamp};
@@ -85,6 +87,8 @@ pub(super) struct Suspicion {
     ordinary: SmallVec<[u32; 2]>,
     /// The answers before the present run, and how many of them were odd.
     usual: UsualShare,
+    /// Whether plain 500s are those of an overloaded host.
+    errors: ErrorTrial,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -275,6 +279,7 @@ impl Suspicion {
         *self = Self {
             limit: Some(self.alike),
             ordinary: std::mem::take(&mut self.ordinary),
+            errors: std::mem::take(&mut self.errors),
             ..Self::default()
         };
     }
@@ -292,6 +297,7 @@ impl Suspicion {
             && self.refused.len() <= RUN_MAX
             && self.ordinary.len() <= ORDINARY_MAX
             && self.usual.is_plausible()
+            && self.errors.is_plausible()
     }
 
     /// Merges `other`: the one that suspects more.
@@ -312,6 +318,7 @@ impl Suspicion {
             limit,
             ordinary,
             usual,
+            errors,
         } = self;
         (
             *stage,
@@ -324,6 +331,7 @@ impl Suspicion {
             *often,
             *limit,
             ordinary.clone(),
+            errors.rank(),
         )
     }
 }
@@ -354,6 +362,54 @@ impl Host {
             return Doubt::None;
         }
         self.see(now, lease, report, rng)
+    }
+
+    /// Notes an answer that tells whether plain 500s are those of an overloaded host. Returns
+    /// whether this one is.
+    #[inline]
+    pub(super) fn is_overload(
+        &mut self,
+        now: Timestamp,
+        lease: Option<&Lease>,
+        report: &Report,
+        config: &Config,
+    ) -> bool {
+        let is_error = report.is_plain_error();
+        match lease {
+            Some(lease)
+                if is_error || report.signal == Signal::Ok && self.suspicion().is_some() =>
+            {
+                let url = report.resource.map(Resource::short);
+                !(is_error && self.has_failed(url)) && self.try_errors(now, lease, is_error, config)
+            }
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn try_errors(
+        &mut self,
+        now: Timestamp,
+        lease: &Lease,
+        is_error: bool,
+        config: &Config,
+    ) -> bool {
+        let (next, rate) = (self.leases.next().0, self.bounds(now, config).rate.per_s);
+        let suspicion = self.rare().suspicion.get_or_insert_default();
+        (suspicion.errors).is_refusal(now, is_error, lease.id.0, next, rate)
+    }
+
+    /// Returns whether the answer may be a refusal of an overloaded host.
+    pub(super) fn has_overload(&self, report: &Report) -> bool {
+        let suspicion = self.suspicion();
+        report.is_plain_error() && suspicion.is_some_and(|known| known.errors.is_overload())
+    }
+
+    /// Returns the rate at which a trial tells whether plain 500s are those of an overloaded host,
+    /// requests per second.
+    #[inline]
+    pub(super) fn trial_rate(&self) -> Option<f64> {
+        self.suspicion()?.errors.rate()
     }
 
     #[cold]

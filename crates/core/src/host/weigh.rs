@@ -72,6 +72,13 @@ impl Host {
         }
     }
 
+    /// Returns whether the last answer for `url` is known to be a failure.
+    pub(super) fn has_failed(&self, url: Option<u32>) -> bool {
+        let evidence = self.rare.as_ref().and_then(|rare| rare.evidence.as_ref());
+        url.zip(evidence)
+            .is_some_and(|(url, evidence)| evidence.remembers(url))
+    }
+
     /// Returns whether `report` is a refusal that may still be a limit of the host: its URL has not
     /// proved to be at fault, and few others have. Its Retry-After then holds the host.
     pub(super) fn may_be_a_limit(&self, report: &Report) -> bool {

@@ -31,13 +31,18 @@ impl Report {
                 .map(u32::from),
         }
     }
+
+    /// Returns whether the answer is a 500, of an overloaded host or of a broken page.
+    pub(crate) fn is_plain_error(&self) -> bool {
+        self.signal == Signal::UrlError && self.status == Some(500)
+    }
 }
 
 /// Returns whether an error with this status may be an answer to the client rather than to its
 /// request.
 ///
 /// Of the statuses of RFC 9110, section 15, those for a missing page and for a wrong request are
-/// none. A plain 500 is judged by its share of all answers (`core/src/host/evidence.rs`).
+/// none. A plain 500 is judged by its share of all answers (`core/src/host/error_trial.rs`).
 const fn may_refuse(status: u16) -> bool {
     match status {
         400 | 404..=405 | 408..=417 | 422 | 424 | 426 | 428 | 431 | 500 => false,
