@@ -3,7 +3,8 @@
 //!
 //! A failed request is evidence against its own URL once another URL of the host was served after
 //! it. Until then the host itself may be down. Failures of one URL between two served requests
-//! count once. An outage is bounded by time: a host that served nothing for
+//! count once. A page that fails alone spends its attempts, but a host that restarts needs a
+//! minute: only a failed connection is no page's fault at all. An outage is bounded by time: a host that served nothing for
 //! [`crate::retry::Policy::give_up_after`] is given up. A host that never answered is given up
 //! sooner, with all of its URLs: nothing says that it exists.
 
@@ -16,8 +17,10 @@ use crate::signal::Resource;
 /// The time after which a host whose URLs were all tried and answer plain 500s is given up. The
 /// pages are more likely broken than the host is down.
 const LAST_PAGES_MAX: Duration = Duration::from_mins(1);
-/// The shortest time for which the last pages of a host are tried. A server restarts faster.
+/// The shortest time for which the last pages of a host are tried.
 const LAST_PAGES_MIN: Duration = Duration::from_secs(30);
+/// The same for a page that fails alone, unless it gets plain errors. A server restarts faster.
+const LONE_PAGE_MIN: Duration = Duration::from_mins(1);
 /// The number of failures before a host can be given up.
 const FAILURES_MIN: u32 = 3;
 /// A host without requests for longer than this is given up only after a further failure, and a
@@ -92,6 +95,8 @@ pub(crate) struct Failed {
     /// Whether the host did not answer: an unknown name, no connection, a failed handshake, a
     /// time-out.
     pub(crate) is_silence: bool,
+    /// Whether no connection came about. That is no URL's fault.
+    pub(crate) is_unreachable: bool,
     /// The wait that the host asked for, or `None` if it named the URL alone.
     pub(crate) asked_wait: Option<Duration>,
     /// The other requests of its host.
@@ -274,20 +279,24 @@ impl Outage {
             let is_down = trouble.is_of_host();
             return Verdict::Refused { is_down };
         }
-        let at_once = match failed.company {
-            _ if is_proven => Some(true),
+        // The shortest time for which the page is tried, if the failure counts against it.
+        let tried_for = match failed.company {
+            _ if is_proven => Some(Duration::ZERO),
+            _ if failed.is_unreachable && host_serves => None,
             Company::Unknown | Company::Tried if trouble.evidence == Evidence::Several => None,
-            Company::Alone | Company::Unknown => Some(!host_serves || page.own > 0),
             Company::Untried => None,
-            Company::Tried => Some(false),
+            Company::Alone | Company::Unknown if !host_serves => Some(Duration::ZERO),
+            Company::Alone | Company::Unknown if !failed.is_plain => Some(LONE_PAGE_MIN),
+            Company::Alone | Company::Unknown if page.own > 0 => Some(Duration::ZERO),
+            Company::Alone | Company::Unknown | Company::Tried => Some(LAST_PAGES_MIN),
         };
-        if let Some(at_once) = at_once {
+        if let Some(tried_for) = tried_for {
             page.unclear = 0;
             page.own += 1;
-            let not_before = if at_once {
+            let not_before = if tried_for.is_zero() {
                 now
             } else {
-                trouble.since + LAST_PAGES_MIN.min(give_up_after)
+                trouble.since + tried_for.min(give_up_after)
             };
             return Verdict::Page {
                 not_before,

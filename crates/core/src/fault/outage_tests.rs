@@ -12,6 +12,7 @@ fn failure(url: &str) -> Failed {
         is_refusal: false,
         is_plain: false,
         is_silence: false,
+        is_unreachable: false,
         asked_wait: None,
         company: Company::Untried,
     }
@@ -88,16 +89,56 @@ fn the_only_url_of_a_host_is_charged_at_once() {
 
 /// The host's last page fails during an outage, after the host served others.
 #[test]
-fn the_last_url_of_a_host_that_served_others_is_given_half_a_minute() {
+fn a_lone_url_of_a_host_that_served_others_is_tried_for_a_minute() {
+    for company in [Company::Alone, Company::Unknown] {
+        let mut outage = Outage::default();
+        let [mut page] = pages();
+        outage.served();
+        let failed = Failed {
+            company,
+            ..failure("a")
+        };
+        for second in 9..14 {
+            let verdict = outage.failed(at(second), &mut page, &failed, GIVE_UP_AFTER);
+            assert_eq!(verdict, page_at(at(9) + LONE_PAGE_MIN, true));
+        }
+        assert_eq!(page.own, 5);
+    }
+}
+
+#[test]
+fn a_lone_url_with_plain_errors_is_charged_at_once() {
     let mut outage = Outage::default();
     let [mut page] = pages();
     outage.served();
     let failed = Failed {
-        company: Company::Alone,
+        company: Company::Unknown,
+        is_plain: true,
         ..failure("a")
     };
     let verdict = outage.failed(at(9), &mut page, &failed, GIVE_UP_AFTER);
     assert_eq!(verdict, page_at(at(9) + LAST_PAGES_MIN, true));
+    let verdict = outage.failed(at(10), &mut page, &failed, GIVE_UP_AFTER);
+    assert_eq!(verdict, page_at(at(10), true));
+}
+
+#[test]
+fn no_url_is_charged_for_a_refused_connection_of_a_host_that_served() {
+    let mut outage = Outage::default();
+    let [mut page] = pages();
+    outage.served();
+    let failed = Failed {
+        company: Company::Unknown,
+        is_silence: true,
+        is_unreachable: true,
+        ..failure("a")
+    };
+    for second in 1..=900 {
+        let verdict = outage.failed(at(second), &mut page, &failed, GIVE_UP_AFTER);
+        assert_eq!(verdict, Verdict::Host);
+    }
+    let verdict = outage.failed(at(901), &mut page, &failed, GIVE_UP_AFTER);
+    assert!(matches!(verdict, Verdict::GivenUp(_)));
 }
 
 #[test]

@@ -249,6 +249,7 @@ impl Policy {
             is_plain: report.signal == Signal::UrlError,
             // A resolver that fails says nothing about the host.
             is_silence: report.status.is_none() && report.failure != Some(Failure::Resolver),
+            is_unreachable: report.failure == Some(Failure::Connect),
             asked_wait: report.retry_after.filter(|_| !url_fault),
             company,
         };

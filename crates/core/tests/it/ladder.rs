@@ -21,7 +21,8 @@ const LATENCY: Duration = Duration::from_millis(20);
 const HOSTS: usize = 4;
 const WAYS: usize = 2;
 const PAGES: usize = 150;
-/// Further pages of each host. Without others, a page that fails is taken for one at fault.
+/// Further pages of each host. Without others, a page that fails is taken for one at fault after a
+/// minute.
 const MORE: usize = 600;
 
 /// Seconds since the beginning.
@@ -94,6 +95,9 @@ struct Worker {
     rng: Rng,
     now: Timestamp,
     turn: usize,
+    /// What it knows of a host's other pages. The failures of a host are refused connections if it
+    /// knows nothing.
+    company: Company,
 }
 
 /// A request that has a permit.
@@ -104,7 +108,7 @@ struct Sending {
 }
 
 impl Worker {
-    fn new(troubles: Troubles, seed: u64) -> Self {
+    fn new(troubles: Troubles, more: usize, company: Company, seed: u64) -> Self {
         let config = Config::fixed(2.0, 1.0);
         let page = |number| Page {
             number,
@@ -114,7 +118,7 @@ impl Worker {
         let site = |_| Site {
             host: Host::new(&config, BEGIN),
             outage: Outage::default(),
-            pages: (0..PAGES + MORE).map(page).collect(),
+            pages: (0..PAGES + more).map(page).collect(),
             refused: Vec::new(),
             lost: 0,
             ended: BEGIN,
@@ -129,6 +133,7 @@ impl Worker {
             turn: 0,
             troubles,
             config,
+            company,
         }
     }
 
@@ -226,7 +231,10 @@ impl Worker {
         let is_bad = site == 0 && number % self.troubles.bad_every == 1;
         let report = if is_down {
             Report {
-                failure: Some(Failure::Timeout),
+                failure: Some(match self.company {
+                    Company::Unknown => Failure::Connect,
+                    _ => Failure::Timeout,
+                }),
                 ..Report::of(Signal::Overloaded)
             }
         } else if self.is_in(&self.troubles.refuses[site]) {
@@ -273,8 +281,7 @@ impl Worker {
         if is_served {
             site.outage.served();
         }
-        // There are further pages.
-        let company = Company::Untried;
+        let company = self.company;
         let verdict = (self.policy).judge(&mut site.outage, attempt, report, &told, company, now);
         match (self.policy).decide(attempt, report, verdict, &mut [], rng, now) {
             Next::Done if page.number < PAGES => site.ended = now,
@@ -295,7 +302,7 @@ impl Worker {
 proptest! {
     #[test]
     fn no_page_pays_for_its_host_a_way_or_the_machine(troubles in troubles(), seed in any::<u64>()) {
-        let worker = Worker::new(troubles.clone(), seed).crawl();
+        let worker = Worker::new(troubles.clone(), MORE, Company::Untried, seed).crawl();
         let length = |spells: &[Spell]| -> u64 { spells.iter().map(|spell| spell.end - spell.start).sum() };
         let ways = troubles.ways.iter().map(|spells| length(spells)).max();
         for (number, site) in worker.sites.iter().enumerate() {
@@ -318,5 +325,16 @@ proptest! {
                 prop_assert!(took < usual, "host {number} took {took:?} of {usual:?}");
             }
         }
+    }
+    /// Its last pages fail alone, one after the other.
+    #[test]
+    fn no_page_pays_for_an_outage_if_nobody_knows_of_others(
+        mut troubles in troubles(),
+        seed in any::<u64>(),
+    ) {
+        troubles.refuses = Default::default();
+        troubles.bad_every = usize::MAX;
+        let worker = Worker::new(troubles, 0, Company::Unknown, seed).crawl();
+        prop_assert!(worker.sites.iter().all(|site| site.pages.is_empty()));
     }
 }
