@@ -4,9 +4,9 @@
 //! A failed request is evidence against its own URL once another URL of the host was served after
 //! it. Until then the host itself may be down. Failures of one URL between two served requests
 //! count once. A page that fails alone spends its attempts, but a host that restarts needs a
-//! minute: only a failed connection is no page's fault at all. An outage is bounded by time: a host that served nothing for
-//! [`crate::retry::Policy::give_up_after`] is given up. A host that never answered is given up
-//! sooner, with all of its URLs: nothing says that it exists.
+//! minute: only a failed connection is no page's fault at all. An outage is bounded by time: a
+//! host that served nothing for [`crate::retry::Policy::give_up_after`] is given up. A host that
+//! never answered is given up sooner, with all of its URLs: nothing says that it exists.
 
 use std::fmt;
 use std::time::Duration;

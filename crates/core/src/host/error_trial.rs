@@ -14,6 +14,8 @@ use crate::Timestamp;
 const WINDOW: u8 = 48;
 /// The fewest errors in a window that begin a trial: a quarter.
 const ERRORS_MIN: f32 = 12.0;
+/// The number of errors in a row that are an outage. It says nothing about other times.
+const OUTAGE: u8 = 10;
 /// How many more errors than usual begin a trial although the last one showed broken pages, or show
 /// that fewer requests do not help.
 const MORE_ERRORS: f32 = 12.0;
@@ -28,9 +30,6 @@ const FEWER: f32 = 0.25;
 const SURE: f32 = 6.0;
 /// The number of answers after which a trial ends without being sure. The pages are broken then.
 const ANSWERS_MAX: u8 = 60;
-/// The number of windows in a row with many errors, no faster than the trial, after which they are
-/// taken for broken pages.
-const REFUTED: u8 = 2;
 /// The time to the next trial, by the time of one that showed broken pages. It doubles with each.
 const WAIT: f64 = 8.0;
 const DOUBLINGS_MAX: u8 = 8;
@@ -49,6 +48,8 @@ pub(super) struct ErrorTrial {
     answers: u8,
     errors: u8,
     since: Timestamp,
+    /// The errors since the last page.
+    run: u8,
     /// The mean errors of a window at full pace, or zero before the first one.
     usual: f32,
     /// The trials that showed broken pages, and the windows before the next.
@@ -84,8 +85,6 @@ enum Stage {
         broken: f32,
         /// The cumulative sum.
         sum: f32,
-        /// The windows in a row with many errors at no more than this rate.
-        windows: u8,
     },
 }
 
@@ -101,6 +100,16 @@ impl ErrorTrial {
         rate: f64,
     ) -> bool {
         let mut is_refusal = false;
+        let was_outage = self.run >= OUTAGE;
+        self.run = if is_error {
+            self.run.saturating_add(1)
+        } else {
+            0
+        };
+        if was_outage && !matches!(self.stage, Stage::Trial { .. }) {
+            (self.answers, self.errors) = (0, 0);
+            return false;
+        }
         match &mut self.stage {
             Stage::Trial { first, .. } | Stage::Overload { first, .. } if lease < *first => {
                 return false;
@@ -181,49 +190,26 @@ impl ErrorTrial {
                 rate,
                 broken: f32::from(self.errors + 1) / f32::from(self.answers + 8),
                 sum: 0.0,
-                windows: 0,
             };
         } else {
             let windows = f64::from(self.answers) / f64::from(WINDOW) * rate_before / rate;
-            self.refute(windows);
+            self.stage = Stage::Pages;
+            self.wait = (windows * WAIT * f64::from(1 << self.refuted)) as u16;
+            self.refuted = self.refuted.saturating_add(1).min(DOUBLINGS_MAX);
         }
         (self.answers, self.errors) = (0, 0);
     }
 
     fn end_overload_window(&mut self, now: Timestamp) {
-        let errors = f32::from(self.errors);
+        let share = f32::from(self.errors) / f32::from(WINDOW);
         let length = now.since(self.since).as_secs_f64();
         (self.answers, self.errors) = (0, 0);
-        let Stage::Overload {
-            rate,
-            broken,
-            windows,
-            ..
-        } = &mut self.stage
-        else {
-            return;
-        };
-        let share = errors / f32::from(WINDOW);
-        let is_slow = f64::from(WINDOW - 1) <= *rate * length;
-        if is_slow || share < *broken {
-            *broken += (share.max(0.02) - *broken) * FOLLOWS;
+        if let Stage::Overload { rate, broken, .. } = &mut self.stage {
+            let is_slow = f64::from(WINDOW - 1) <= *rate * length;
+            if is_slow || share < *broken {
+                *broken += (share.max(0.02) - *broken) * FOLLOWS;
+            }
         }
-        let are_many = errors >= *broken * f32::from(WINDOW) + MORE_ERRORS;
-        *windows = match (are_many, is_slow) {
-            (true, true) => *windows + 1,
-            (true, false) => *windows,
-            (false, _) => 0,
-        };
-        if *windows >= REFUTED {
-            self.refute(1.0);
-        }
-    }
-
-    /// Takes errors for those of broken pages, after a trial that took the time of so many windows.
-    fn refute(&mut self, windows: f64) {
-        self.stage = Stage::Pages;
-        self.wait = (windows * WAIT * f64::from(1 << self.refuted)) as u16;
-        self.refuted = self.refuted.saturating_add(1).min(DOUBLINGS_MAX);
     }
 
     /// Returns whether errors may be refusals.
@@ -263,14 +249,10 @@ impl ErrorTrial {
                 rate,
                 broken,
                 sum,
-                windows,
             } => {
                 let is_rate = rate > 0.0 && rate.is_finite();
                 let is_sum = (0.0..REFUSAL).contains(&sum);
-                (
-                    WINDOW,
-                    is_rate && is_sum && is_share(broken) && windows < REFUTED,
-                )
+                (WINDOW, is_rate && is_sum && is_share(broken))
             }
         };
         is_stage
@@ -302,17 +284,10 @@ impl ErrorTrial {
                 rate,
                 broken,
                 sum,
-                windows,
-            } => (
-                2,
-                windows.into(),
-                rate.to_bits(),
-                broken.to_bits(),
-                sum.to_bits(),
-            ),
+            } => (2, 0, rate.to_bits(), broken.to_bits(), sum.to_bits()),
         };
         let window = (self.answers, self.errors, self.since, self.usual.to_bits());
-        (stage, window, self.refuted, self.wait)
+        (stage, window, self.run, self.refuted, self.wait)
     }
 }
 
@@ -363,10 +338,19 @@ mod tests {
         seen
     }
 
+    /// Sends 1,000 requests, of which some fail.
+    fn run_at_times(fails: impl Fn(u64) -> bool) -> Seen {
+        let at = std::cell::Cell::new(0);
+        run(10.0, 1_000, 1, |_| {
+            let lease = at.replace(at.get() + 1);
+            f64::from(fails(lease))
+        })
+    }
+
     #[test]
     fn errors_that_fewer_requests_avoid_are_refusals() {
         let mut missed = 0;
-        for (seed, over) in (0..400).zip([1.5, 2.0, 4.0, 7.0].into_iter().cycle()) {
+        for (seed, over) in (0..400).zip([1.5, 2.0, 3.0, 4.0].into_iter().cycle()) {
             let fails = |rate: f64| (1.0 - 10.0 / rate).max(0.0);
             let seen = run(10.0 * over, 180, seed, fails);
             missed += u32::from(seen.refusals == 0);
@@ -387,6 +371,12 @@ mod tests {
             assert!(wrong <= 4, "{wrong} of 100 hosts with {share} of bad pages");
             assert!(slower <= 100 * 120, "{slower} of 200,000 requests, {share}");
         }
+    }
+
+    #[test]
+    fn an_outage_begins_no_trial() {
+        let seen = run_at_times(|lease| (100..130).contains(&(lease % 200)));
+        assert_eq!((seen.slower, seen.overloads), (0, 0));
     }
 
     #[test]
@@ -420,17 +410,17 @@ mod tests {
                 rate: 10.0,
                 broken: 0.05,
                 sum: 0.0,
-                windows: 0,
             },
             ..ErrorTrial::default()
         };
         let mut rng = Rng::new(1);
-        let end = (0..400).find(|&lease| {
+        let refusals = (0..2_000).filter(|&lease| {
             let is_error = rng.unit() < 0.5;
             let now = Timestamp::from_micros(lease * 101_000);
-            trial.is_refusal(now, is_error, lease, lease, 10.0);
-            !trial.is_overload()
+            trial.is_refusal(now, is_error, lease, lease, 10.0)
         });
-        assert_eq!(end, Some(u64::from(REFUTED) * u64::from(WINDOW) - 1));
+        let (early, late): (Vec<_>, Vec<_>) = refusals.partition(|lease| *lease < 500);
+        assert!(!early.is_empty());
+        assert!(late.len() <= 15, "{late:?}");
     }
 }

@@ -163,3 +163,31 @@ fn an_early_outage_of_any_kind_is_hardly_asked_and_then_forgotten() {
         assert!(run.utilisation >= 0.9, "{fault}: {run:?}");
     }
 }
+
+/// The scenarios of plain 500s: hosts that answer so above their rate, and hosts with broken pages.
+fn overload() -> Vec<Scenario> {
+    let json = include_str!("../../../../docs/scenarios/overload.json");
+    Scenario::read(json).expect("scenarios")
+}
+
+#[test]
+fn a_host_that_answers_500_above_its_rate_is_not_overrun() {
+    for host in overload() {
+        if host.name.starts_with("500 above") {
+            let score = play("discover", &host, 1);
+            let refused = score.refused_share;
+            assert!(refused <= 0.2, "{}: {refused}", host.name);
+        }
+    }
+}
+
+#[test]
+fn broken_pages_hardly_slow_their_host() {
+    for host in overload() {
+        if host.name.starts_with("429 above") {
+            let runs: Vec<_> = (1..=5).map(|seed| play("discover", &host, seed)).collect();
+            let used = median(&runs, |score| score.utilisation);
+            assert!(used >= 0.95, "{}: {used}", host.name);
+        }
+    }
+}
