@@ -17,6 +17,7 @@ use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
 use crate::risks::Risks;
 use crate::unavailable::Unavailable;
+use crate::units::Span;
 use crate::{engine, log, service_manager, token, webhooks};
 
 /// Time between two checks whether the engine answers.
@@ -73,6 +74,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let loaded = coordinator.load_policy(file, args.allow_empty_policy);
         loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
     }
+    let coordinator = match args.allow_shares {
+        Some(Span(lasts)) => coordinator.allow_shares(lasts),
+        None => coordinator,
+    };
     let coordinator = match &args.webhooks {
         Some(file) => coordinator.call_webhooks(webhooks::read(file)?),
         None => coordinator,

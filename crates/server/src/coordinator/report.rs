@@ -35,7 +35,11 @@ impl Coordinator {
         aftermath: &mut Aftermath,
     ) -> ToldAnswer {
         match self.try_report(worker, told, aftermath) {
-            Ok(answer) => answer,
+            // A request that left on a share has an id of its worker's own.
+            Ok(answer) => ToldAnswer {
+                permit: told.permit.clone(),
+                ..answer
+            },
             Err(error) => ToldAnswer {
                 permit: told.permit.clone(),
                 error: Some(error),
@@ -81,12 +85,15 @@ impl Coordinator {
         }
     }
 
-    fn try_report(
+    pub(super) fn try_report(
         &self,
         worker: &Worker,
         told: &Told,
         aftermath: &mut Aftermath,
     ) -> Result<ToldAnswer, wire::Error> {
+        if let Some(item) = &told.sent {
+            return self.report_sent(worker, told, item, aftermath);
+        }
         let (number, is_signed) = self.number(worker, &told.permit, told.slot)?;
         let now = self.now();
         let mut shard = self.0.permits.shard(number);

@@ -116,6 +116,7 @@ impl Coordinator {
             .owners
             .take(worker.name(), &keys, &self.0.limiter, now);
         owned.map_err(|too_many| Quick::TooManyKeys(too_many.most))?;
+        self.note_asked(&keys, now);
         let patience = asked
             .max_wait_ms
             .map_or(wait, |ms| Duration::from_millis(u64::from(ms)));
