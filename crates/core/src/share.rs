@@ -64,7 +64,8 @@ pub enum Charge {
     Sent(AcquireRequest),
 }
 
-/// The workers that may go on with a share, in their places.
+/// The live workers in their places. Those that ask for no share have a place as well, since they
+/// wait for permits of the same keys.
 #[derive(Debug)]
 pub struct Members {
     places: Vec<Option<Member>>,
@@ -188,8 +189,12 @@ impl Members {
     }
 
     fn leave_places(&mut self, now: Timestamp) {
+        let lasts = self.lasts;
         for place in &mut self.places {
-            place.take_if(|member| member.is_silent(now) && member.until <= now);
+            place.take_if(|member| {
+                let is_gone = member.heard + lasts <= now;
+                member.until <= now && (is_gone || member.told > 0 && member.is_silent(now))
+            });
         }
         let last = self.places.iter().rposition(Option::is_some);
         self.places.truncate(last.map_or(0, |last| last + 1));

@@ -25,6 +25,7 @@ fn settled(members: &mut Members, names: &[&str], now: Timestamp) -> Vec<Option<
     told
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what `tell` returns")]
 fn place(index: u32, of: u32) -> Option<Place> {
     Some(Place { index, of })
 }

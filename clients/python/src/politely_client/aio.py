@@ -50,7 +50,7 @@ class AsyncClient:
     >>> asyncio.run(main()).what  # or "retry" after some seconds, or "give_up"
     'done'
 
-    The parameters ``url``, ``client``, ``token`` and ``transport`` are those of
+    The parameters ``url``, ``client``, ``token``, ``on_unavailable`` and ``transport`` are those of
     `politely_client.Client`, and so are the calls, which are awaited.
     """
 

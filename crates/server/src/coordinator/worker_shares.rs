@@ -107,13 +107,13 @@ impl Coordinator {
         self.0.worker_shares.0.get().is_some()
     }
 
-    /// Notes a call of a worker that may have a share.
+    /// Notes a call of a worker, and the place that it was told last.
     pub(crate) fn hear_share(&self, worker: &str, told: Option<SharePlace>) {
-        let (Some(allowed), Some(told)) = (self.0.worker_shares.0.get(), told) else {
+        let Some(allowed) = self.0.worker_shares.0.get() else {
             return;
         };
-        let now = self.now();
-        allowed.lock().members.hear(worker, place_of(told), now);
+        let (place, now) = (told.and_then(place_of), self.now());
+        allowed.lock().members.hear(worker, place, now);
         self.charge_silent();
     }
 

@@ -25,7 +25,7 @@ impl Session {
     pub(in super::super) fn next(&mut self, now: Timestamp) -> Step {
         match self.next_call(now) {
             Step::Wait(at) => Step::Wait(self.fallback.next_turn.map_or(at, |turn| at.min(turn))),
-            call => call,
+            call @ Step::Call(_) => call,
         }
     }
 
