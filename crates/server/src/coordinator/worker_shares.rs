@@ -226,6 +226,15 @@ impl Coordinator {
                 return Err(error("sent", "is a request that cannot be counted now"));
             }
         };
+        if told.status.is_none() && told.error.is_none() && told.meaning.is_none() {
+            // The id stays known, so that a repeated report counts once.
+            let out = self.0.permits.take(number, worker);
+            if let Some(mut permit) = out.and_then(|mut out| out.permit.take()) {
+                permit.sent();
+                worker.cancelled();
+            }
+            return Ok(ToldAnswer::default());
+        }
         let name = Name {
             number,
             slots: 1,
@@ -237,10 +246,6 @@ impl Coordinator {
             sent: None,
             ..told.clone()
         };
-        if told.status.is_none() && told.error.is_none() && told.meaning.is_none() {
-            self.cancel(worker, std::slice::from_ref(&told.permit), true);
-            return Ok(ToldAnswer::default());
-        }
         self.try_report(worker, told, aftermath)
     }
 
