@@ -136,7 +136,7 @@ struct Told {
 }
 
 proptest! {
-    /// Whoever joins, leaves or loses answers, the shares are never more than the whole.
+    /// The shares are never more than the whole when workers join, leave and lose answers.
     #[test]
     fn the_shares_are_never_more_than_the_whole(
         calls in vec((0_usize..5, any::<bool>(), 0.0..20.0_f64), 1..200),

@@ -63,8 +63,9 @@ pub(crate) struct ServeArgs {
         conflicts_with = "memory"
     )]
     pub(crate) store_unavailable: StoreUnavailable,
-    /// While this coordinator does not answer, let each worker that asks for it go on with its share
-    /// of the keys' rates and caps, for at most TIME (default 60s; docs/reference/coordinator.md)
+    /// While this coordinator does not answer, let each worker that asks for it go on with its
+    /// share of the keys' rates and caps, for at most TIME (default 60s;
+    /// docs/reference/coordinator.md)
     #[arg(
         long,
         value_name = "TIME",

@@ -62,7 +62,7 @@ pub(crate) enum OnUnavailableName {
     /// nothing is sent until one answers
     #[default]
     Wait,
-    /// this worker uses its share of every rate and cap, if `politely serve --allow-shares`
+    /// this worker uses its share of every rate and cap, if the coordinator allows it
     Share,
     /// the run ends
     Stop,

@@ -34,7 +34,11 @@ impl Coordinator {
         told: &Told,
         aftermath: &mut Aftermath,
     ) -> ToldAnswer {
-        match self.try_report(worker, told, aftermath) {
+        let tried = match &told.sent {
+            Some(item) => self.report_sent(worker, told, item, aftermath),
+            None => self.try_report(worker, told, aftermath),
+        };
+        match tried {
             // A request that left on a share has an id of its worker's own.
             Ok(answer) => ToldAnswer {
                 permit: told.permit.clone(),
@@ -91,9 +95,6 @@ impl Coordinator {
         told: &Told,
         aftermath: &mut Aftermath,
     ) -> Result<ToldAnswer, wire::Error> {
-        if let Some(item) = &told.sent {
-            return self.report_sent(worker, told, item, aftermath);
-        }
         let (number, is_signed) = self.number(worker, &told.permit, told.slot)?;
         let now = self.now();
         let mut shard = self.0.permits.shard(number);

@@ -1,8 +1,8 @@
 //! The shares with which workers go on while this coordinator does not answer them.
 //!
-//! Without [`Coordinator::allow_shares`] workers wait. With it each call tells its worker its place,
-//! and each grant the limit of its key. The turns of silent workers are charged to the keys, and
-//! what they sent is charged to declared limits once they report it.
+//! Without [`Coordinator::allow_shares`] workers wait. With it each call tells its worker its
+//! place, and each grant the limit of its key. The turns of silent workers are charged to the keys,
+//! and what they sent is charged to declared limits once they report it.
 
 use std::sync::OnceLock;
 use std::time::Duration;
