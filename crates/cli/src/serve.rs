@@ -67,17 +67,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             Coordinator::resume(settings, store, kept)
         }
     };
-    let coordinator = coordinator.map_err(|why| Wrong(why.to_string()))?;
+    let coordinator = sharing(args, coordinator.map_err(|why| Wrong(why.to_string()))?);
     // A change right after the load is a change as well.
     let seen = args.policy.as_deref().and_then(stamp);
     if let Some(file) = &args.policy {
         let loaded = coordinator.load_policy(file, args.allow_empty_policy);
         loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
     }
-    let coordinator = match args.allow_shares {
-        Some(Span(lasts)) => coordinator.allow_shares(lasts),
-        None => coordinator,
-    };
     let coordinator = match &args.webhooks {
         Some(file) => coordinator.call_webhooks(webhooks::read(file)?),
         None => coordinator,
@@ -339,6 +335,14 @@ fn certificate(args: &ServeArgs) -> Option<Certificate> {
         chain: args.tls_cert.clone()?,
         key: args.tls_key.clone()?,
     })
+}
+
+/// Lets workers go on with their shares, if the operator allows it.
+fn sharing(args: &ServeArgs, coordinator: Coordinator) -> Coordinator {
+    match args.allow_shares {
+        Some(Span(lasts)) => coordinator.allow_shares(lasts),
+        None => coordinator,
+    }
 }
 
 /// Opens the frontier, if there is one.
