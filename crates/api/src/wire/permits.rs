@@ -394,7 +394,7 @@ pub struct WorkerShare {
     pub workers: u32,
     /// The number of this worker's place, from 0.
     pub place: u32,
-    /// The coordinator's clock, in microseconds. The k-th turn of a key is at k divided by its rate.
+    /// The coordinator's clock, in microseconds. The k-th turn of a key is at k / `rate`.
     pub clock_us: u64,
     /// The time for which the share may be used, in milliseconds after the call was sent.
     pub lasts_ms: u64,
