@@ -88,8 +88,9 @@ pub use frontier_admin::{
 };
 pub use many::{ImportKeys, ImportedKey, KeyFailure, KeysChanged, KeysPattern};
 pub use permits::{
-    Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
-    Permits, Problem, RefusedCode, Renewed, RenewedPermit, SendBodies, Want,
+    Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item,
+    KeyLimit, Kind, Permits, Problem, RefusedCode, Renewed, RenewedPermit, SendBodies, SharePlace,
+    Want, WorkerShare,
 };
 pub use policy::{PolicyBody, PolicyQuery};
 pub use reports::{

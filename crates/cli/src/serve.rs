@@ -17,6 +17,7 @@ use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
 use crate::risks::Risks;
 use crate::unavailable::Unavailable;
+use crate::units::Span;
 use crate::{engine, log, service_manager, token, webhooks};
 
 /// Time between two checks whether the engine answers.
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
             Coordinator::resume(settings, store, kept)
         }
     };
-    let coordinator = coordinator.map_err(|why| Wrong(why.to_string()))?;
+    let coordinator = sharing(args, coordinator.map_err(|why| Wrong(why.to_string()))?);
     // A change right after the load is a change as well.
     let seen = args.policy.as_deref().and_then(stamp);
     if let Some(file) = &args.policy {
@@ -334,6 +335,14 @@ fn certificate(args: &ServeArgs) -> Option<Certificate> {
         chain: args.tls_cert.clone()?,
         key: args.tls_key.clone()?,
     })
+}
+
+/// Lets workers go on with their shares, if the operator allows it.
+fn sharing(args: &ServeArgs, coordinator: Coordinator) -> Coordinator {
+    match args.allow_shares {
+        Some(Span(lasts)) => coordinator.allow_shares(lasts),
+        None => coordinator,
+    }
 }
 
 /// Opens the frontier, if there is one.

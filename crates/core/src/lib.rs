@@ -17,6 +17,7 @@
 //! | [`queue`] | Which host is next? |
 //! | [`arrival`] | Which caller came first? |
 //! | [`lock`] | Which session holds a key, and which is next? |
+//! | [`share`] | How do workers go on while no coordinator answers? |
 //!
 //! # One request, from the question to the outcome
 //!
@@ -47,6 +48,7 @@ mod pack;
 pub mod queue;
 pub mod retry;
 mod rng;
+pub mod share;
 pub mod signal;
 mod time;
 

@@ -97,6 +97,9 @@ pub enum RefusalReason {
     /// was refused.
     #[error("the coordinator refuses")]
     Refused,
+    /// No coordinator answers, and the limiter does not wait for one.
+    #[error("no coordinator answers")]
+    Unavailable,
     /// The registry is full of keys that cannot be evicted.
     #[error("no room for another key")]
     Full,
@@ -190,6 +193,10 @@ pub enum AcquireError {
     /// The coordinator refuses the call: the token is wrong, or the URL is not a coordinator's.
     #[error("the coordinator refuses: {0}")]
     Coordinator(String),
+    /// No coordinator answers, and the limiter does not wait for one
+    /// ([`OnUnavailable::Stop`](crate::coordinator::OnUnavailable::Stop)).
+    #[error("no coordinator answers: {0}")]
+    Unavailable(String),
     /// The rule of the request needs a label that it does not have.
     #[error(transparent)]
     Label(#[from] MissingLabel),

@@ -30,6 +30,7 @@ from politely_client.flow import (
 )
 from politely_client.locks import TTL, AsyncLock, LockWish
 from politely_client.outcome import error_kind, url_of_failed
+from politely_client.share import OnUnavailable
 from politely_client.state import PermitState
 
 log = logging.getLogger("politely_client")
@@ -49,7 +50,7 @@ class AsyncClient:
     >>> asyncio.run(main()).what  # or "retry" after some seconds, or "give_up"
     'done'
 
-    The parameters ``url``, ``client``, ``token`` and ``transport`` are those of
+    The parameters ``url``, ``client``, ``token``, ``on_unavailable`` and ``transport`` are those of
     `politely_client.Client`, and so are the calls, which are awaited.
     """
 
@@ -59,10 +60,11 @@ class AsyncClient:
         *,
         client: str | None = None,
         token: str | None = None,
+        on_unavailable: OnUnavailable = "wait",
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._talk = shell.talk(client)
         self._places = shell.Places(url)
+        self._talk = shell.talk(client, on_unavailable, self._places)
         self._settings = shell.settings(token)
         self._transport = transport
         self._http = self._connect()
@@ -229,6 +231,8 @@ class AsyncClient:
         """
         while self._under_way and self._loop is asyncio.get_running_loop():
             await asyncio.wait(set(self._under_way))
+        if self._talk.share.later:
+            await self._run(self._talk.flush())
         self._closed = True
         if self._loop in (None, asyncio.get_running_loop()):
             await self._http.aclose()

@@ -143,6 +143,8 @@ class Grant:
     slots: int
     interval: float
     send_bodies: SendBodies = None
+    sent: Json | None = None
+    """The item of a request that leaves on the worker's share. Its report names it."""
 
     @classmethod
     def read(cls, wish: Wish, answer: Mapping[str, Any], came: float) -> Grant:

@@ -20,6 +20,7 @@ from politely_client.errors import BadCall, PolitelyError, TooLate
 from politely_client.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
 from politely_client.locks import TTL, Lock, LockWish
 from politely_client.outcome import error_kind, url_of_failed
+from politely_client.share import OnUnavailable
 from politely_client.state import PermitState
 
 log = logging.getLogger("politely_client")
@@ -48,6 +49,9 @@ class Client:
       separated by commas: if one does not answer or is closing, the next one is called.
     - ``client``: the worker's name at the coordinator. The default is the host and the process id.
     - ``token``: the coordinator's token. The default is ``POLITELY_TOKEN`` in the environment.
+    - ``on_unavailable``: what to do while no coordinator answers. ``"wait"``: nothing leaves.
+      ``"share"``: this worker goes on with its share of each key's limit, if the coordinator allows
+      it; reports are kept and sent later. ``"stop"``: `Unavailable` is raised at once.
     - ``transport``: sends the calls to the coordinator; for tests.
 
     Raises `ValueError` if a URL is invalid. Nothing is sent before the first call. In the calls,
@@ -61,10 +65,11 @@ class Client:
         *,
         client: str | None = None,
         token: str | None = None,
+        on_unavailable: OnUnavailable = "wait",
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._talk = shell.talk(client)
         self._places = shell.Places(url)
+        self._talk = shell.talk(client, on_unavailable, self._places)
         self._connect = partial(httpx.Client, **shell.settings(token), transport=transport)
         self._http = self._connect()
         self._process = os.getpid()
@@ -209,6 +214,8 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections. Unreported permits end with their leases."""
+        if self._talk.share.later:
+            self._run(self._talk.flush())
         self._connections().close()
 
     def __enter__(self) -> Client:

@@ -6,7 +6,8 @@ calls.
 
 A call without an answer is repeated under the same ids, after full jitter, until the caller's
 deadline. The coordinator answers a repeated id with the same permit and charges it once. Without an
-answer there is no permit, so nothing leaves while the coordinator is unavailable.
+answer there is no permit, so nothing leaves while the coordinator is unavailable, unless the worker
+goes on with its share (`politely_client.share`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import EllipsisType
 from typing import Any, TypeAlias, TypeVar
@@ -24,6 +25,7 @@ from urllib.parse import quote
 
 from politely_client.bodies import Grant, Json, Next, Outcome, Wish, in_ms
 from politely_client.errors import Unavailable, BadCall, LeaseLost, PolitelyError, Refused, TimedOut
+from politely_client.share import Share
 from politely_client.state import PermitState
 
 log = logging.getLogger("politely_client")
@@ -64,6 +66,8 @@ ALONE_MAX = 5
 
 _FOR_NOW = frozenset({408, 429, 500, 502, 503, 504})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+BUSY = frozenset({425, 429, 503})
+"""Statuses of a coordinator that answers and does not serve this client now."""
 AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses of a coordinator that is unavailable, or that does not serve this client now."""
 
@@ -136,6 +140,8 @@ class Talk:
     """The first failure since the last answer of the coordinator."""
     warned: float = -math.inf
     """The last warning that the coordinator is unavailable."""
+    share: Share = field(default_factory=Share)
+    """What to do while it is unavailable."""
 
     def deadline(self, wait: float | None) -> float:
         """Returns the end of the wait. ``None`` means no limit."""
@@ -148,7 +154,7 @@ class Talk:
         deadline = self.deadline(wait)
         while True:
             (grant,) = yield from self.grants([wish], 0, deadline)
-            permit = PermitState(grant)
+            permit = self.share.hold(PermitState(grant))
             try:
                 begun = yield from self.begin(permit)
             except Abandoned:
@@ -177,7 +183,12 @@ class Talk:
     ) -> Flow[list[PermitState]]:
         """Returns the first available permits, at least one and at most ``n``, soonest first."""
         grants = yield from self.grants(wishes, n, self.deadline(wait))
-        return sorted(map(PermitState, grants), key=lambda permit: permit.start)
+        return self._held(grants)
+
+    def _held(self, grants: Iterable[Grant]) -> list[PermitState]:
+        """Returns the permits of grants, soonest first."""
+        permits = [self.share.hold(PermitState(grant)) for grant in grants]
+        return sorted(permits, key=lambda permit: permit.start)
 
     def exchange(
         self,
@@ -193,11 +204,16 @@ class Talk:
         asked = _Asked(self, wishes, n, deadline)
 
         def body() -> Json:
-            return {**asked.body(), "report": report, "acquire": asked.items()}
+            return {**asked.sharing(), "report": report, "acquire": asked.items()}
 
         try:
             until = max(deadline, self.now() + REPORT_WITHIN)
-            exchanged = yield from self._ask("exchange", body, until)
+            if self.share.on_unavailable == "share":
+                heard += yield from self._report([(told, report)])
+                told, report = [], []
+            exchanged = yield from self._ask("exchange", body, until, asked=asked)
+            if exchanged is None:
+                return _none_wrong(heard), self._held(asked.grants)
         except Abandoned:
             if told:  # a repeated report counts once
                 yield from self._report([(told, report)])
@@ -216,7 +232,7 @@ class Talk:
         except Abandoned:
             yield from self._forget(wishes)
             raise
-        return nexts, sorted(map(PermitState, asked.grants), key=lambda permit: permit.start)
+        return nexts, self._held(asked.grants)
 
     def grants(self, wishes: Sequence[Wish], n: int, deadline: float) -> Flow[list[Grant]]:
         """Repeats the call under the same ids until all (``n`` = 0) or some of the wishes are
@@ -259,10 +275,14 @@ class Talk:
 
     def _until_granted(self, asked: _Asked) -> Flow[None]:
         def body() -> Json:
-            return {**asked.body(), "items": asked.items()}
+            return {**asked.sharing(), "items": asked.items()}
 
         while True:
-            pause = asked.hear((yield from self._ask("acquire", body, asked.deadline)))
+            answer = yield from self._ask("acquire", body, asked.deadline, asked=asked)
+            if answer is None:  # a turn of the share serves it
+                return
+            pause = asked.hear(answer)
+            yield from self._report_later()
             if pause is None:
                 return
             yield from self._rest(pause, asked)
@@ -298,15 +318,58 @@ class Talk:
         delivered.
         """
         heard = yield from self._report(self._batches(told))
+        yield from self._report_later()
         return _none_wrong(heard)
+
+    def _report_later(self) -> Flow[None]:
+        """Reports what was kept while no coordinator answered, once one answers."""
+        while self.share.later and not self.share.is_away:
+            items = self.share.later[: REPORTS_MAX // 4]
+            del self.share.later[: len(items)]
+            body: Callable[[], Json] = partial(dict, client=self.client, items=items)
+            try:
+                answer = yield from self._ask("report", body, self.now())
+            except BaseException as why:
+                self.share.later[:0] = items  # a repeated report counts once
+                if isinstance(why, Unavailable):
+                    return
+                raise
+            for wrong in (item["error"] for item in answer["items"] if "error" in item):
+                log.warning("a late report was refused: %s", wrong["detail"])
+
+    def flush(self) -> Flow[None]:
+        """Reports what was kept, before the client ends."""
+        self.share.back()
+        yield from self._report_later()
+        if self.share.later:
+            log.warning("%d requests were not reported", len(self.share.later))
 
     def _report(self, batches: Iterable[Batch]) -> Flow[list[Next | BadCall]]:
         heard: list[Next | BadCall] = []
         for told, items in batches:
+            if not items:
+                continue
             body: Callable[[], Json] = partial(dict, client=self.client, items=items)
-            answer = yield from self._ask("report", body, self.now() + REPORT_WITHIN)
+            shares = self.share.on_unavailable == "share"
+            try:
+                until = self.now() + (0.0 if shares else REPORT_WITHIN)
+                answer = yield from self._ask("report", body, until)
+            except Unavailable:
+                if not shares:
+                    raise
+                heard += self._kept(told, items)
+                continue
             heard += self._heard(told, answer["items"])
         return heard
+
+    def _kept(self, told: list[tuple[PermitState, Outcome]], items: list[Json]) -> list[Next]:
+        """Keeps reports until a coordinator answers, and decides on the next steps alone."""
+        nexts = []
+        for (permit, outcome), item in zip(told, items, strict=True):
+            self.share.keep(permit, item, outcome)
+            permit.over = not outcome.body_coming
+            nexts.append(self._alone(outcome, Next(late=True)))
+        return nexts
 
     def _batches(self, told: Iterable[tuple[PermitState, Outcome]]) -> list[Batch]:
         """Splits reports into calls that the coordinator accepts. A single report always fits."""
@@ -325,6 +388,7 @@ class Talk:
 
     def renew(self, permits: Sequence[PermitState]) -> Flow[None]:
         """Extends leases. Permits whose leases have ended are marked `lost`."""
+        permits = [permit for permit in permits if permit.grant.sent is None]
         if not permits:
             return
         names = {permit.name: permit for permit in permits}
@@ -350,7 +414,12 @@ class Talk:
         """Gives permits back. The call is repeated only for a short time, because a lease ends by
         itself.
         """
-        names = [permit.name for permit in permits if not permit.over]
+        for permit in permits:
+            if sent and permit.grant.sent is not None and not permit.over:
+                item = {"permit": permit.name, "sent": permit.grant.sent}
+                self.share.keep(permit, item, None)
+        of_coordinator = [permit for permit in permits if permit.grant.sent is None]
+        names = [permit.name for permit in of_coordinator if not permit.over]
         body = {"client": self.client, "permits": names} | ({"sent": True} if sent else {})
         for permit in permits:
             permit.over = True
@@ -378,7 +447,8 @@ class Talk:
             outcome = replace(outcome, resource=permit.target)
         if permit.used:
             outcome = replace(outcome, used={**permit.used, **outcome.used})
-        return outcome.body(permit.name, permit.slot, latency)
+        item = outcome.body(permit.name, permit.slot, latency)
+        return item if permit.grant.sent is None else {**item, "sent": permit.grant.sent}
 
     def _heard(
         self, told: Iterable[tuple[PermitState, Outcome]], answers: Any
@@ -389,6 +459,7 @@ class Talk:
                 heard.append(BadCall(error["detail"], error["field"]))
                 continue
             permit.over = not outcome.body_coming
+            self.share.heard(permit.key, answer, self.now())
             next = Next.read(answer)
             heard.append(self._alone(outcome, next) if next.late else next)
         return heard
@@ -450,12 +521,16 @@ class Talk:
         deadline: float,
         method: str = "POST",
         lines: Sequence[Json] | None = None,
+        asked: _Asked | None = None,
     ) -> Flow[Any]:
+        """Returns the body of the answer, or `None` if a turn of the share serves ``asked``."""
         failures = 0
         while True:
             said = body()
             held = said.get("wait_ms", 0) / 1000
-            reply = yield Call(path, said, held + ANSWER_TAKES_MAX, method, lines)
+            is_on = self.share.is_on(self.now())
+            takes = BACKOFF_CAP if is_on else held + ANSWER_TAKES_MAX
+            reply = yield Call(path, said, takes, method, lines)
             assert reply is not None  # a `Call` always gets a reply
             if isinstance(reply, NoReply):
                 why = reply.why
@@ -465,16 +540,25 @@ class Talk:
                 raise _no_coordinator(reply)
             elif reply.status < 300:
                 self._is_back()
+                self.share.back()
                 return reply.body
             else:
                 raise _problem(reply)
             pause = self.chance() * min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(failures, 16))
             if isinstance(reply, Reply) and reply.retry_after is not None:
                 pause += reply.retry_after
+            failures += 1
+            if isinstance(reply, NoReply) or reply.status not in BUSY:
+                self.share.away(self.now())
+                if asked is not None and self.share.on_unavailable == "stop":
+                    if failures >= self.share.coordinators:
+                        raise Unavailable(why)
+                    continue
+                if asked is not None and (yield from asked.go_on(pause)):
+                    return None
             if self.now() + pause > deadline:
                 raise Unavailable(why)
             self._warn(why)
-            failures += 1
             yield Sleep(pause)
 
 
@@ -486,11 +570,35 @@ class _Asked:
         self.open = list(wishes)
         self.grants: list[Grant] = []
         self.timed_out = TimedOut("no answer")
+        self.sent = talk.now()
 
     def body(self) -> Json:
         left = min(POLL_MAX, max(0.0, self.deadline - self.talk.now()))
         body: Json = {"client": self.talk.client, "wait_ms": in_ms(left)}
         return body | ({"want": {"any": self.n}} if self.n else {})
+
+    def sharing(self) -> Json:
+        """Returns the body of a call that keeps the worker's share."""
+        self.sent = self.talk.now()
+        body = self.body() | self.talk.share.asked()
+        return body | ({"wait_ms": 0} if self.talk.share.is_on(self.sent) else {})
+
+    def go_on(self, within: float) -> Flow[bool]:
+        """Serves a wish with a turn of the worker's share within so many seconds, if there is one."""
+        if not self.n and len(self.open) > 1:
+            return False
+        share, talk = self.talk.share, self.talk
+        left = min(within, self.deadline - talk.now())
+        taken = share.take_turn(self.open, left, talk.now())
+        if taken is None:
+            return False
+        i, turn = taken
+        if turn > talk.now():
+            yield Sleep(turn - talk.now())
+        if not share.is_on(talk.now()):  # a coordinator answers again
+            return False
+        self.grants.append(share.grant(self.open[i], talk.now()))
+        return True
 
     def items(self) -> list[Json]:
         return [wish.body() for wish in self.open]
@@ -501,6 +609,7 @@ class _Asked:
         Grants are stored before an error is raised.
         """
         now = self.talk.now()
+        self.talk.share.tell(answer.get("share"), self.sent, now)
         pause: float = answer.get("retry_in_ms", 0) / 1000
         waiting: list[Wish] = []
         refused: list[Refused] = []
@@ -531,6 +640,7 @@ class _Asked:
             else:
                 settled.add(wish.id)
                 self.grants.append(read)
+                self.talk.share.granted(wish, read, item.get("limit"), now)
         self.open = [anew.get(wish.id, wish) for wish in self.open if wish.id not in settled]
         if wrong:
             raise wrong[0]

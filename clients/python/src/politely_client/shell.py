@@ -16,6 +16,7 @@ import httpx
 
 from politely_client.bodies import Outcome, SendBodies
 from politely_client.errors import BadCall
+from politely_client.share import OnUnavailable, Share
 from politely_client.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
 from politely_client.outcome import chain_of, of_response
 
@@ -32,8 +33,11 @@ def default_url() -> str:
 CONNECT_TAKES_MAX = 5.0
 
 
-def talk(client: str | None) -> Talk:
-    return Talk(client or f"{socket.gethostname()}-{os.getpid()}"[:128], time.monotonic)
+def talk(client: str | None, on_unavailable: OnUnavailable, places: Places) -> Talk:
+    if on_unavailable not in ("wait", "share", "stop"):
+        raise ValueError(f'on_unavailable is "wait", "share" or "stop", not {on_unavailable!r}')
+    name = client or f"{socket.gethostname()}-{os.getpid()}"[:128]
+    return Talk(name, time.monotonic, share=Share(on_unavailable, len(places)))
 
 
 class Places:
@@ -49,6 +53,9 @@ class Places:
         if not self._bases:
             raise ValueError("no coordinator is named")
         self._current = 0
+
+    def __len__(self) -> int:
+        return len(self._bases)
 
     def current(self) -> tuple[int, str]:
         """Returns the index and the URL of the coordinator to call."""

@@ -30,6 +30,10 @@ pub struct Acquire {
     /// The session that the permits belong to. They end with it, and this call renews it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Whether the worker may go on with a share while no coordinator answers, and the place that
+    /// it was told last. Without it the worker waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<SharePlace>,
     /// The permits to acquire, 1 to 4,096.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub items: Vec<Item>,
@@ -193,6 +197,9 @@ pub struct Acquired {
     /// The time after which to ask again for items that were not granted, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
+    /// This worker's share while no coordinator answers. Absent: it has none, and waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<WorkerShare>,
 }
 
 /// The answer to one item.
@@ -283,6 +290,19 @@ pub struct Grant {
     /// rule reads is an error. Absent: there are no such rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_bodies: Option<SendBodies>,
+    /// The limit that a worker divides while no coordinator answers. Absent: such requests wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<KeyLimit>,
+}
+
+/// The limit of a key, as known at a grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct KeyLimit {
+    /// Requests per second.
+    pub rate: f64,
+    /// The maximum number of requests in flight.
+    pub in_flight: u32,
 }
 
 /// The responses whose bodies rules read.
@@ -323,6 +343,10 @@ pub struct Exchange {
     /// The session that the permits belong to, as in [`Acquire`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Whether the worker may go on with a share while no coordinator answers, and the place that
+    /// it was told last. Without it the worker waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<SharePlace>,
     /// The outcomes to report; may be empty.
     #[cfg_attr(feature = "openapi", schema(max_items = 4096))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -344,6 +368,36 @@ pub struct Exchanged {
     /// The time after which to ask again, in milliseconds, as in [`Acquired`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
+    /// This worker's share while no coordinator answers. Absent: it has none, and waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<WorkerShare>,
+}
+
+/// A worker's place among the live workers, each of which has every `workers`-th turn of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SharePlace {
+    /// The number of live workers. 0: the worker was told no place yet.
+    #[serde(default, deserialize_with = "whole")]
+    pub workers: u32,
+    /// The number of the place, from 0.
+    #[serde(default, deserialize_with = "whole")]
+    pub place: u32,
+}
+
+/// A worker's share of each key's limit while no coordinator answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WorkerShare {
+    /// The number of live workers.
+    pub workers: u32,
+    /// The number of this worker's place, from 0.
+    pub place: u32,
+    /// The coordinator's clock, in microseconds. The k-th turn of a key is at k / `rate`.
+    pub clock_us: u64,
+    /// The time for which the share may be used, in milliseconds after the call was sent.
+    pub lasts_ms: u64,
 }
 
 /// Permits whose leases are to be extended because their requests take long.

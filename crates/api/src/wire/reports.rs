@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::absent::{is_false, is_one, is_zero_16, is_zero_64, one};
 use super::cost::amounts;
-use super::permits::Error;
+use super::permits::{Error, Item};
 use super::whole::{maybe, whole};
 
 /// A report of outcomes.
@@ -30,6 +30,11 @@ pub struct Report {
 pub struct Told {
     /// The id of the permit under which the request was sent.
     pub permit: String,
+    /// The request itself, if it left on a share while no coordinator answered. `permit` is then an
+    /// id of the worker's own, under which a repeated report counts once. Without `status` and
+    /// `error` the request is counted, and its outcome is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Box<Item>>,
     /// The index of the departure within the permit, from 0.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(

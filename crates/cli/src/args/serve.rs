@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::TypedValueParser;
@@ -62,6 +63,18 @@ pub(crate) struct ServeArgs {
         conflicts_with = "memory"
     )]
     pub(crate) store_unavailable: StoreUnavailable,
+    /// While this coordinator does not answer, let each worker that asks for it go on with its
+    /// share of the keys' rates and caps, for at most TIME (default 60s;
+    /// docs/reference/coordinator.md)
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        default_missing_value = "60s",
+        conflicts_with = "store",
+        value_parser = share_time
+    )]
+    pub(crate) allow_shares: Option<Span>,
     /// The failures that an answered call survives: kill -9 (kill), or also a power loss (power),
     /// which costs an fsync per call that grants or ends permits
     #[arg(
@@ -138,6 +151,17 @@ pub(crate) struct ServeArgs {
     pub(crate) log: Form,
     #[command(flatten)]
     pub(crate) otlp: OtlpArgs,
+}
+
+/// Reads the time for which workers may go on with their shares.
+fn share_time(text: &str) -> Result<Span, String> {
+    let time: Span = text.parse()?;
+    let bounds = Duration::from_secs(1)..=Duration::from_hours(1);
+    if bounds.contains(&time.0) {
+        Ok(time)
+    } else {
+        Err(format!("`{text}` must be from 1s to 1h"))
+    }
 }
 
 /// Reads the pause of a domain between two units of work.

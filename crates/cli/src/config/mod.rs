@@ -12,7 +12,7 @@ mod words;
 pub(crate) use file::in_one_line;
 pub(crate) use labels::Labels;
 pub(crate) use words::{
-    KeyKind, LawName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
+    KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
 
 use std::path::{Path, PathBuf};
@@ -108,6 +108,16 @@ pub(crate) struct Knobs {
         allow_hyphen_values = true
     )]
     pub(crate) lease: Option<Span>,
+    /// While no coordinator answers: send nothing (wait), go on with this worker's share of each
+    /// key's limit, if the coordinator allows it (share), or end the run (stop)
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        requires = "coordinator",
+        conflicts_with = "store"
+    )]
+    pub(crate) on_unavailable: Option<OnUnavailableName>,
     /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
     #[arg(
         long,
@@ -191,6 +201,7 @@ pub(crate) struct Settings {
     pub(crate) sites: SiteList,
     /// The URLs of the coordinators that keep the hosts' limits, if not this process.
     pub(crate) coordinator: Option<String>,
+    pub(crate) on_unavailable: OnUnavailableName,
     /// The engine's URL.
     pub(crate) store: Option<String>,
     pub(crate) store_password_file: Option<PathBuf>,
@@ -313,6 +324,7 @@ impl Settings {
             global_rps,
             sites: knobs.site_rps.unwrap_or_default(),
             coordinator: knobs.coordinator,
+            on_unavailable: knobs.on_unavailable.unwrap_or_default(),
             store: knobs.store,
             store_password_file: knobs.store_password_file,
             store_unavailable: knobs.store_unavailable.unwrap_or_default(),
@@ -407,8 +419,14 @@ impl Knobs {
         {
             return Err(format!("--{name} has an effect only with --store"));
         }
-        if self.coordinator.is_none() && self.token_file.is_some() {
-            return Err("--token-file has an effect only with --coordinator".to_owned());
+        let of_coordinator = [
+            ("token-file", self.token_file.is_some()),
+            ("on-unavailable", self.on_unavailable.is_some()),
+        ];
+        if self.coordinator.is_none()
+            && let Some(name) = given(&of_coordinator)
+        {
+            return Err(format!("--{name} has an effect only with --coordinator"));
         }
         if self.proxy.is_empty() && self.proxy_by.is_some() {
             return Err("--proxy-by has an effect only with --proxy".to_owned());
@@ -452,6 +470,7 @@ impl Knobs {
             site_rps: self.site_rps.or(under.site_rps),
             memory_cap: self.memory_cap.or(under.memory_cap),
             coordinator: self.coordinator.or(under.coordinator),
+            on_unavailable: self.on_unavailable.or(under.on_unavailable),
             store: self.store.or(under.store),
             store_password_file: self.store_password_file.or(under.store_password_file),
             store_unavailable: self.store_unavailable.or(under.store_unavailable),

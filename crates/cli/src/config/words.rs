@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use politely::coordinator::OnUnavailable;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
 use politely::store::Unavailable;
@@ -50,6 +51,29 @@ impl From<StoreUnavailable> for Unavailable {
         match word {
             StoreUnavailable::Closed => Self::Closed,
             StoreUnavailable::Share => Self::Share,
+        }
+    }
+}
+
+/// The behaviour while no coordinator answers.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnUnavailableName {
+    /// nothing is sent until one answers
+    #[default]
+    Wait,
+    /// this worker uses its share of every rate and cap, if the coordinator allows it
+    Share,
+    /// the run ends
+    Stop,
+}
+
+impl From<OnUnavailableName> for OnUnavailable {
+    fn from(word: OnUnavailableName) -> Self {
+        match word {
+            OnUnavailableName::Wait => Self::Wait,
+            OnUnavailableName::Share => Self::Share,
+            OnUnavailableName::Stop => Self::Stop,
         }
     }
 }

@@ -185,6 +185,11 @@ impl Engine {
             for news in news.into_iter().chain(risks.news(self.limits.risks())) {
                 self.talk.say(&news);
             }
+            if self.limits.is_unavailable() && !self.is_stopping() {
+                self.talk
+                    .say("error: no coordinator answers, and --on-unavailable is stop");
+                self.stop();
+            }
             let Ok(keys) = ready else { continue };
             let mut shared = self.lock();
             let now = self.limits.now();

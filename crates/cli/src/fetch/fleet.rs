@@ -61,6 +61,7 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
         None => builder,
     };
     let builder = builder.labels(settings.labels.0.clone());
+    let builder = builder.on_unavailable(settings.on_unavailable.into());
     let builder = match token::read(settings.token_file.as_deref())? {
         Some(token) => builder.token(token.text),
         None => builder,

@@ -8,7 +8,7 @@
 mod keys;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::cells::{Risk, Severity};
@@ -41,6 +41,8 @@ pub(crate) struct Limits {
     pub(super) limiter: Limiter,
     /// The name of the fleet's backend, for messages.
     pub(crate) shared_by: String,
+    /// Whether no coordinator answers and the run does not wait for one.
+    is_unavailable: AtomicBool,
     sites: Vec<(SiteRps, Key)>,
     run: Option<Key>,
     kind: KeyKind,
@@ -121,6 +123,7 @@ impl Limits {
             limiter,
             sites,
             run,
+            is_unavailable: AtomicBool::new(false),
             shared_by: match &settings.coordinator {
                 Some(url) => format!("the coordinator {url}"),
                 // The URL of an engine may contain a password.
@@ -233,6 +236,9 @@ impl Limits {
 
     fn refused(&self, lane: &Lane, refusal: Refusal, plan: Option<&Plan>) -> Refused {
         lane.waits_for.set(Some(refusal.reason));
+        if refusal.reason == RefusalReason::Unavailable {
+            self.is_unavailable.store(true, Ordering::Relaxed);
+        }
         let now = self.now();
         // A declared limit frees at a known time, and the operator chose its window.
         let is_declared = refusal.reason == RefusalReason::Wait(Reason::Budget);
@@ -339,6 +345,11 @@ impl Limits {
     /// Returns why the coordinator or engine does not answer, if so.
     pub(crate) fn last_error(&self) -> Option<String> {
         self.limiter.last_error()
+    }
+
+    /// Returns whether the run ends because no coordinator answers.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.is_unavailable.load(Ordering::Relaxed)
     }
 
     /// Returns unused permits to the fleet, and waits until everything is reported.

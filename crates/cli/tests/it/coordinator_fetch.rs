@@ -16,7 +16,7 @@ use crate::misbehaving::{Server, respond};
 use crate::run::{politely, run, write_secret};
 
 const PAGES: u32 = 36;
-const TOKEN: &str = "a-token-of-the-tests";
+pub(crate) const TOKEN: &str = "a-token-of-the-tests";
 
 /// Returns hosts with limits of several kinds.
 fn hosts() -> Vec<HostSpec> {
@@ -97,7 +97,7 @@ impl Drop for Coordinator {
 
 /// Returns the command `politely fetch` for `urls`, without robots.txt, so that one process or four
 /// send the same requests.
-fn fetch(folder: &Path, name: &str, urls: &[String]) -> Command {
+pub(crate) fn fetch(folder: &Path, name: &str, urls: &[String]) -> Command {
     let list = folder.join(format!("{name}.txt"));
     fs::write(&list, urls.join("\n")).expect("the list is written");
     let mut command = politely();
@@ -259,7 +259,7 @@ fn a_library_client_is_one_line_from_local_to_shared() {
 }
 
 /// Returns the coordinator's answer to `/api/v1/{what}`.
-async fn shown_at(coordinator: &Coordinator, what: &str) -> serde_json::Value {
+pub(crate) async fn shown_at(coordinator: &Coordinator, what: &str) -> serde_json::Value {
     let url = format!("{}/api/v1/{what}", coordinator.url);
     let client = reqwest::Client::builder()
         .no_proxy()

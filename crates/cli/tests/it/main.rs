@@ -53,4 +53,5 @@ mod tidy;
 mod top;
 mod town;
 mod upgrade;
+mod without_coordinator;
 mod zookeeper_peer;

@@ -39,6 +39,7 @@ fn flags_of_another_backend_are_refused() {
     for (flag, value) in [
         ("--lease", "9s"),
         ("--store-unavailable", "share"),
+        ("--on-unavailable", "share"),
         ("--token-file", "t"),
         ("--client", "w"),
         ("--labels", "a=b"),

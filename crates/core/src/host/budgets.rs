@@ -10,6 +10,7 @@ use crate::Timestamp;
 use crate::budget::{Cost, DeclaredLimit, DeclaredLimits, LimitUnit, Remainder, Spent, UnitCosts};
 use crate::config::Config;
 use crate::gate::LeaseId;
+use crate::share::Charge;
 
 /// The most estimates of ended leases that are kept.
 const LATE_MAX: usize = 64;
@@ -323,6 +324,17 @@ impl Host {
     pub fn charge_requests(&mut self, now: Timestamp, requests: u64, config: &Config) {
         if requests > 0 && !self.declared(config).windows().is_empty() {
             self.charge(now, now, &Cost::requests(requests), config);
+        }
+    }
+
+    /// Charges what workers do without a grant.
+    pub fn charge_share(&mut self, now: Timestamp, charge: &Charge, config: &Config) {
+        match charge {
+            Charge::Turns(turns) => {
+                let rate = self.bounds(now, config).rate;
+                self.pace.charge(now, &rate, *turns);
+            }
+            Charge::Sent(ask) => self.charge_budgets(now, now, ask, 1, Duration::ZERO, config),
         }
     }
 

@@ -13,6 +13,7 @@ use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
+use politely_core::share::Charge;
 use politely_store::Risk;
 #[cfg(feature = "url")]
 use url::Url;
@@ -81,6 +82,8 @@ pub(crate) trait Operations: Send + Sync {
     ) -> Later<'a, Result<Option<Permit>, Unsupported>>;
 
     fn readmit(&self, earlier: &Earlier<'_>) -> Result<Permit, SetError>;
+
+    fn charge_share(&self, key: &Key, charge: &Charge) -> Result<(), Full>;
 
     /// Waits for prefetched permits and returns their keys.
     fn ready(&self) -> Later<'_, Vec<Key>>;

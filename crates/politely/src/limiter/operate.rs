@@ -8,6 +8,7 @@ use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
+use politely_core::share::Charge;
 
 use super::Limiter;
 use super::own::Own;
@@ -94,6 +95,15 @@ impl Limiter {
     /// Permits already granted stay valid.
     pub fn forget(&self, key: &Key) {
         self.operations_on(key).forget(key);
+    }
+
+    /// Charges `key` for what a worker does without a grant, on its share while no coordinator
+    /// answers. Only a limiter that keeps the keys itself does so.
+    ///
+    /// # Errors
+    /// There is no room for the key.
+    pub fn charge_share(&self, key: &Key, charge: &Charge) -> Result<(), Full> {
+        self.operations_on(key).charge_share(key, charge)
     }
 
     /// Makes the declared limit `which` of `key` whole, or all of them if it is `None`: what was

@@ -40,6 +40,7 @@ pub(super) async fn acquire(
         api.coordinator.use_session(session, is_own).await?;
     }
     let client = caller.worker(&call.client);
+    api.coordinator.hear_share(&client, call.share);
     let _places = match call.wait_ms {
         0 => None,
         _ => Some(api.waiting.take(&caller, &client, call.items.len())?),
@@ -64,6 +65,7 @@ pub(super) async fn acquire(
     let acquired = Acquired {
         retry_in_ms: retry_in_ms(&outcome),
         items: outcome.answers,
+        share: api.coordinator.tell_share(&client, call.share),
     };
     Ok(Json(acquired))
 }
@@ -103,6 +105,7 @@ pub(super) async fn exchange(
         api.coordinator.use_session(session, is_own).await?;
     }
     let client = caller.worker(&call.client);
+    api.coordinator.hear_share(&client, call.share);
     let places = match call.wait_ms {
         0 => None,
         _ => Some(api.waiting.take(&caller, &client, call.acquire.len())),
@@ -125,6 +128,7 @@ pub(super) async fn exchange(
             report,
             retry_in_ms: (!items.is_empty()).then_some(1_000),
             acquire: items.map(|item| wait_for_disk(item, &why)).collect(),
+            share: None,
         };
         return Ok(Json(exchanged));
     }
@@ -141,6 +145,7 @@ pub(super) async fn exchange(
         report,
         retry_in_ms: retry_in_ms(&outcome),
         acquire: outcome.answers,
+        share: api.coordinator.tell_share(&client, call.share),
     };
     Ok(Json(exchanged))
 }

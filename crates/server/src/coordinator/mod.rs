@@ -22,6 +22,7 @@ mod sessions;
 mod signer;
 mod wanted;
 mod wishes;
+mod worker_shares;
 
 #[cfg(test)]
 mod tests;
@@ -71,6 +72,7 @@ use rules::Rules;
 use sessions::Sessions;
 use signer::Signer;
 use wishes::Wishes;
+use worker_shares::WorkerShares;
 
 /// The interval between two searches for expired leases.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
@@ -157,6 +159,7 @@ pub(crate) struct Inner {
     expired: AtomicU64,
     closing: watch::Sender<bool>,
     wishes: Wishes,
+    worker_shares: WorkerShares,
     sessions: Sessions,
     /// The cells of sessions, if the keys are shared.
     session_cells: OnceLock<Cells>,
@@ -264,6 +267,7 @@ impl Coordinator {
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
+            worker_shares: WorkerShares::default(),
             sessions: Sessions::default(),
             session_cells: OnceLock::new(),
             owners: KeyOwners::new(usize::MAX),
@@ -302,6 +306,9 @@ impl Coordinator {
         self.supervise(&mut tasks, "reads the policy", Self::keep_policy_read);
         self.supervise(&mut tasks, "reads the permits' secret", Self::keep_agreeing);
         self.supervise(&mut tasks, "writes the audit", Self::keep_usage);
+        if self.allows_shares() {
+            self.supervise(&mut tasks, "charges shares", Self::keep_charging);
+        }
         if self.0.fleet_log.get().is_some() {
             self.supervise(&mut tasks, "follows the fleet's log", Self::follow_log);
         }

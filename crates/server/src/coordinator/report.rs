@@ -34,8 +34,16 @@ impl Coordinator {
         told: &Told,
         aftermath: &mut Aftermath,
     ) -> ToldAnswer {
-        match self.try_report(worker, told, aftermath) {
-            Ok(answer) => answer,
+        let tried = match &told.sent {
+            Some(item) => self.report_sent(worker, told, item, aftermath),
+            None => self.try_report(worker, told, aftermath),
+        };
+        match tried {
+            // A request that left on a share has an id of its worker's own.
+            Ok(answer) => ToldAnswer {
+                permit: told.permit.clone(),
+                ..answer
+            },
             Err(error) => ToldAnswer {
                 permit: told.permit.clone(),
                 error: Some(error),
@@ -81,7 +89,7 @@ impl Coordinator {
         }
     }
 
-    fn try_report(
+    pub(super) fn try_report(
         &self,
         worker: &Worker,
         told: &Told,

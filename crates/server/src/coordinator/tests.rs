@@ -31,6 +31,7 @@ mod settings;
 mod shared;
 mod waiting;
 mod whose_fault;
+mod worker_shares;
 
 const AT_ONCE: Duration = Duration::ZERO;
 

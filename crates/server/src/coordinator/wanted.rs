@@ -116,12 +116,10 @@ impl Coordinator {
             .owners
             .take(worker.name(), &keys, &self.0.limiter, now);
         owned.map_err(|too_many| Quick::TooManyKeys(too_many.most))?;
-        let patience = asked
-            .max_wait_ms
-            .map_or(wait, |ms| Duration::from_millis(u64::from(ms)));
-        let ahead = patience
-            .saturating_sub(wait)
-            .min(Duration::from_millis(u64::from(wire::AHEAD_MAX_MS)));
+        self.note_asked(&keys, now);
+        let ms = |ms: u32| Duration::from_millis(u64::from(ms));
+        let patience = asked.max_wait_ms.map_or(wait, ms);
+        let ahead = patience.saturating_sub(wait).min(ms(wire::AHEAD_MAX_MS));
         let mut share = None;
         let mut placed = || {
             let earlier = PRIORITY_STEP * u32::from(asked.priority);

@@ -267,6 +267,7 @@ impl<'a> Lane<'a> {
         });
         let exchange = Exchange {
             session: None,
+            share: None,
             client: self.worker.orders.client.clone(),
             wait_ms: if offer.is_empty() {
                 0

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::call::Transport;
 use super::lock::LockClient;
-use super::session::Session;
+use super::session::{OnUnavailable, Session};
 use super::{Coordinator, Shared, driver};
 use crate::backend::Backend;
 use crate::clock::Clock;
@@ -27,6 +27,7 @@ pub struct CoordinatorBuilder {
     labels: BTreeMap<String, String>,
     token: Option<String>,
     ca: Option<PathBuf>,
+    on_unavailable: OnUnavailable,
     clock: Option<Clock>,
     /// Whether the builder before has limits of its own.
     has_limits: bool,
@@ -57,6 +58,7 @@ impl CoordinatorBuilder {
             labels: BTreeMap::new(),
             token: None,
             ca: None,
+            on_unavailable: OnUnavailable::Wait,
             clock,
             has_limits: false,
         }
@@ -99,6 +101,13 @@ impl CoordinatorBuilder {
         self
     }
 
+    /// Sets what to do while no coordinator answers. Default: [`OnUnavailable::Wait`].
+    #[must_use]
+    pub const fn on_unavailable(mut self, on_unavailable: OnUnavailable) -> Self {
+        self.on_unavailable = on_unavailable;
+        self
+    }
+
     /// Builds the limiter. The coordinator need not be reachable yet.
     ///
     /// # Errors
@@ -125,12 +134,13 @@ impl CoordinatorBuilder {
             return Err(CoordinatorError::Limits);
         }
         let clock = self.clock.unwrap_or_else(Clock::system);
+        let session = Session::new(client.clone(), seed).labelled(self.labels);
         let shared = Arc::new(Shared {
             locks: locks.map(|http| LockClient {
                 client: http,
-                name: client.clone(),
+                name: client,
             }),
-            session: Mutex::new(Session::new(client, seed).labelled(self.labels)),
+            session: Mutex::new(session.going_on(self.on_unavailable)),
             clock: clock.clone(),
             wake: Notify::new(),
             ready: Notify::new(),

@@ -40,7 +40,7 @@ pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
     let mut hopeless: Option<Timestamp> = None;
     loop {
         let now = shared.clock.now();
-        let step = {
+        let (step, deliveries) = {
             let mut session = shared.session.lock();
             if session.is_over() {
                 return;
@@ -52,8 +52,15 @@ pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
             } else {
                 hopeless = None;
             }
-            session.next(now)
+            let deliveries = session.go_on(now);
+            if session.is_going_on() {
+                shared.ready.notify_one();
+            }
+            (session.next(now), deliveries)
         };
+        if !deliveries.is_empty() {
+            deliver(shared, deliveries);
+        }
         let until = match step {
             Step::Call(sent) => {
                 let calling = transport.call(&sent.call);

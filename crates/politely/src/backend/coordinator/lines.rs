@@ -72,6 +72,35 @@ impl Open {
     fn is_given_up(&self) -> bool {
         matches!(&self.receiver, Receiver::Caller(sender) if sender.is_closed())
     }
+
+    /// Returns the item of the coordinator's API.
+    pub(super) fn item(&self, prefix: &str, delay: Option<CrawlDelay>) -> Item {
+        let ahead = self.ask.horizon.as_millis() as u32;
+        // Rounded up, so that no request leaves early.
+        let pause = |delay: CrawlDelay| delay.pause.as_nanos().div_ceil(1_000_000) as u64;
+        Item {
+            id: Some(format!("{prefix}{:x}", self.name)),
+            key: Some(self.keys[0].as_str().to_owned()),
+            also: self.keys[1..]
+                .iter()
+                .map(|key| key.as_str().to_owned())
+                .collect(),
+            method: self.method.as_ref().map(ToString::to_string),
+            url: self.url.clone(),
+            labels: (self.labels.iter().flat_map(Labels::iter))
+                // The coordinator knows the name of each client.
+                .filter(|(name, _)| *name != Labels::CLIENT)
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            cost: cost(&self.ask),
+            bytes: self.ask.bytes,
+            max_wait_ms: (ahead > 0).then_some(ahead),
+            crawl_delay_ms: delay.map(pause),
+            crawl_delay_fresh_ms: delay.map(|delay| delay.fresh.as_millis() as u64),
+            slots: 1,
+            ..Item::default()
+        }
+    }
 }
 
 impl Lines {
@@ -131,7 +160,7 @@ impl Lines {
                     Some(open) if !open.is_given_up() => {
                         line.in_calls += 1;
                         numbers.push(number);
-                        items.push(item(keys, open, prefix, delay(&keys[0])));
+                        items.push(open.item(prefix, delay(&keys[0])));
                     }
                     _ => {
                         self.open.remove(&number);
@@ -143,9 +172,36 @@ impl Lines {
         (numbers, items)
     }
 
-    /// Returns the key that the outcome is reported to.
-    pub(super) fn key(&self, number: u64) -> Option<&Key> {
-        self.open.get(&number).map(|open| &open.keys[0])
+    /// Returns the keys of an acquire request. The outcome is reported to the first.
+    pub(super) fn keys(&self, number: u64) -> Option<&KeySet> {
+        self.open.get(&number).map(|open| &open.keys)
+    }
+
+    /// Takes the acquire requests of one key that `is_due` allows to leave, from the heads of the
+    /// queues.
+    pub(super) fn take_due(
+        &mut self,
+        mut is_due: impl FnMut(&Key, &AcquireRequest) -> bool,
+    ) -> Vec<Open> {
+        let mut taken = Vec::new();
+        for (keys, line) in &mut self.of {
+            let [key] = &keys[..] else { continue };
+            while let Some(number) = line.waiting.front() {
+                match self.open.get(number) {
+                    Some(open) if !open.is_given_up() => {
+                        if !is_due(key, &open.ask) {
+                            break;
+                        }
+                        taken.extend(self.open.remove(number));
+                    }
+                    _ => {
+                        self.open.remove(number);
+                    }
+                }
+                line.waiting.pop_front();
+            }
+        }
+        taken
     }
 
     /// Returns an acquire request from a call to the head of its queue.
@@ -219,32 +275,4 @@ fn cost(ask: &AcquireRequest) -> Cost {
             .chain(amounts(&ask.units))
             .collect(),
     )
-}
-
-fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> Item {
-    let ahead = open.ask.horizon.as_millis() as u32;
-    // Rounded up, so that no request leaves early.
-    let pause = |delay: CrawlDelay| delay.pause.as_nanos().div_ceil(1_000_000) as u64;
-    Item {
-        id: Some(format!("{prefix}{:x}", open.name)),
-        key: Some(keys[0].as_str().to_owned()),
-        also: keys[1..]
-            .iter()
-            .map(|key| key.as_str().to_owned())
-            .collect(),
-        method: open.method.as_ref().map(ToString::to_string),
-        url: open.url.clone(),
-        labels: (open.labels.iter().flat_map(Labels::iter))
-            // The coordinator knows the name of each client.
-            .filter(|(name, _)| *name != Labels::CLIENT)
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect(),
-        cost: cost(&open.ask),
-        bytes: open.ask.bytes,
-        max_wait_ms: (ahead > 0).then_some(ahead),
-        crawl_delay_ms: delay.map(pause),
-        crawl_delay_fresh_ms: delay.map(|delay| delay.fresh.as_millis() as u64),
-        slots: 1,
-        ..Item::default()
-    }
 }

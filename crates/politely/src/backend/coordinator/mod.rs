@@ -48,7 +48,8 @@
 //! The first is called. If it does not answer, or is shutting down, the next is called. Acquire
 //! requests and reports are sent to it with the same ids. A permit may be reported to any of them.
 //!
-//! While the coordinator is unavailable, no permit is granted. Calls are retried after at most a
+//! While the coordinator is unavailable, no permit is granted, unless
+//! [`CoordinatorBuilder::on_unavailable`] says otherwise. Calls are retried after at most a
 //! second, with the same ids. Reports are kept meanwhile (65,536 of them) and sent when it is back.
 //!
 //! | file | its part |
@@ -101,6 +102,7 @@ use self::lock::LockClient;
 use self::session::Session;
 
 pub use self::builder::{CoordinatorBuilder, CoordinatorError};
+pub use self::session::OnUnavailable;
 pub use politely_api::client::ClientError;
 
 /// A limiter's connection to a coordinator. Dropping it sends what is pending and acquires nothing

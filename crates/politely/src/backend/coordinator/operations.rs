@@ -11,6 +11,7 @@ use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
+use politely_core::share::Charge;
 
 use super::Coordinator;
 use super::permit_guard::CoordinatorGuard;
@@ -87,6 +88,11 @@ impl Operations for Coordinator {
 
     fn readmit(&self, _earlier: &Earlier<'_>) -> Result<Permit, SetError> {
         Err(unsupported("readmit", ACQUIRE_ANEW).into())
+    }
+
+    /// Does nothing, since the coordinator charges its keys.
+    fn charge_share(&self, _key: &Key, _charge: &Charge) -> Result<(), Full> {
+        Ok(())
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {

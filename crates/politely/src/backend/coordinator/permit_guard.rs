@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::SET_COOKIE;
-use politely_api::wire::{SendBodies, Told};
+use politely_api::wire::{Item, SendBodies, Told};
 use politely_core::Timestamp;
 use politely_core::budget::UnitCosts;
 use politely_core::host::{AcquireRequest, Directions};
@@ -38,6 +38,11 @@ pub(super) struct Granted {
     pub(super) lasts: Duration,
     /// The answers that rules of the coordinator read.
     pub(super) send_bodies: Option<SendBodies>,
+    /// The request, if it leaves on this worker's share. Its report names it.
+    pub(super) sent: Option<Box<Item>>,
+    /// Counts the permit, if this worker may go on with a share.
+    #[expect(dead_code, reason = "the session counts the references")]
+    pub(super) slot: Option<Arc<()>>,
 }
 
 impl Granted {
@@ -142,6 +147,7 @@ impl CoordinatorGuard {
 
     fn outcome(&mut self, report: &Report, body_coming: bool) -> Told {
         let mut outcome = outcome_of(&self.granted.permit, report, body_coming);
+        outcome.sent.clone_from(&self.granted.sent);
         if let Some(Shown { headers, start }) = self.shown.take() {
             (outcome.headers, outcome.body_start) = (headers, start);
         }
@@ -249,6 +255,10 @@ impl PermitGuard for CoordinatorGuard {
         attempt: &Attempt,
         repeatable: bool,
     ) -> Option<Later<'static, Option<Decision>>> {
+        if self.granted.sent.is_some() {
+            // No coordinator answers.
+            return None;
+        }
         let most = u32::from(u16::MAX);
         self.attempt = Some(Counted {
             // The client knows whether the request may be repeated: by the user's policy, and by
@@ -282,7 +292,7 @@ impl Drop for CoordinatorGuard {
                     outcome.body_coming = false;
                     session.queue_report(&self.granted.key, *outcome);
                 }
-                None => session.cancel(std::mem::take(&mut self.granted.permit), self.sent),
+                None => session.let_lapse(&mut self.granted, self.sent),
             }
         }
         drop(session);

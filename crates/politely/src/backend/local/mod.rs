@@ -187,6 +187,7 @@ impl Local {
                 | RefusalReason::Queue
                 | RefusalReason::Asked
                 | RefusalReason::Refused
+                | RefusalReason::Unavailable
                 | RefusalReason::NoLabel => {}
             }
             let waited_for = refusal.index;

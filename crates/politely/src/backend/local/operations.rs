@@ -13,6 +13,7 @@ use politely_core::host::{
 };
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
+use politely_core::share::Charge;
 
 use super::Local;
 use super::part::Part;
@@ -119,6 +120,12 @@ impl Operations for Local {
             }
         }
         Ok(permit.expect("a permit has a key"))
+    }
+
+    fn charge_share(&self, key: &Key, charge: &Charge) -> Result<(), Full> {
+        self.with_key(key, |now, entry| {
+            entry.host.charge_share(now, charge, entry.config);
+        })
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {

@@ -12,6 +12,7 @@ use politely_core::host::{
 };
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
+use politely_core::share::Charge;
 use politely_store::{Event, HEARTBEAT_EVERY, Risk};
 
 use super::Store;
@@ -90,6 +91,11 @@ impl Operations for Store {
             backend: BACKEND,
             instead: "take over the permit with adopt",
         }))
+    }
+
+    /// Does nothing, since nodes go on with shares of their own.
+    fn charge_share(&self, _key: &Key, _charge: &Charge) -> Result<(), Full> {
+        Ok(())
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {

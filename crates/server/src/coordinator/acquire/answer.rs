@@ -9,7 +9,7 @@ use politely::core::gate::grace;
 use politely::core::key::Key;
 use politely::policy::Rule;
 use politely::{AcquireError, Arrival, Permit, Plan, Reason, Refusal, RefusalReason};
-use politely_api::wire::{self, Answer, RefusedCode, SendBodies};
+use politely_api::wire::{self, Answer, KeyLimit, RefusedCode, SendBodies};
 
 use super::super::Coordinator;
 use super::super::keep::Leaving;
@@ -111,7 +111,9 @@ impl Call<'_> {
         inner.usage.granted(now, worker, key, slots, waited);
         self.found += 1;
         let plan = wanted.plan.as_deref();
-        self.tell(wanted.item, &name, key, plan, start, lease, slots, interval);
+        let limit = self.coordinator.limit_of(wanted);
+        let item = wanted.item;
+        self.tell(item, &name, key, plan, start, lease, slots, interval, limit);
     }
 
     /// Answers an item with the permit that an earlier call granted for the same id.
@@ -132,7 +134,7 @@ impl Call<'_> {
         if let Some((name, key, plan, start, lease, slots, interval)) = told {
             self.found += 1;
             let plan = plan.as_deref();
-            self.tell(item, &name, &key, plan, start, lease, slots, interval);
+            self.tell(item, &name, &key, plan, start, lease, slots, interval, None);
         } else {
             self.id_is_used(item, "its permit was reported or has expired");
         }
@@ -175,6 +177,7 @@ impl Call<'_> {
         lease: Duration,
         slots: u16,
         interval: Duration,
+        limit: Option<KeyLimit>,
     ) {
         let now = self.coordinator.now();
         let start_in = start.since(now);
@@ -191,6 +194,7 @@ impl Call<'_> {
             slots,
             interval_ms: interval.as_secs_f64() * 1e3,
             send_bodies: plan.and_then(Plan::rule).and_then(send_bodies),
+            limit,
         }));
     }
 

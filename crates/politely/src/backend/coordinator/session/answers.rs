@@ -40,7 +40,7 @@ enum Verdict {
 }
 
 /// A final refusal: the error of `acquire`, the reason of `try_acquire`, and how long it applies.
-struct No(AcquireError, RefusalReason, Duration);
+pub(super) struct No(AcquireError, RefusalReason, Duration);
 
 impl Session {
     /// Applies the result of a call, and returns the results for its callers.
@@ -55,11 +55,17 @@ impl Session {
         match reply {
             Ok(reply) => {
                 (self.failures, self.last_error) = (0, None);
+                self.fallback.note_answer();
                 self.not_before = self.not_before.min(now);
                 self.apply(sent, reply, now)
             }
             Err(error) => {
                 self.last_error = Some(error.to_string());
+                if matches!(error, CallError::Unavailable(_)) {
+                    self.fallback.note_away(now);
+                } else {
+                    self.fallback.note_answer();
+                }
                 let pause = match &error {
                     CallError::Rejected { .. } | CallError::Unreadable(_) => {
                         return self.refused(sent, &error.to_string(), now);
@@ -74,7 +80,11 @@ impl Session {
                 self.failures = self.failures.saturating_add(1);
                 self.not_before = self.not_before.max(now + pause);
                 self.take_back(sent, now);
-                Vec::new()
+                if self.fallback.is_away() {
+                    self.stop_if_unavailable(&error.to_string(), now)
+                } else {
+                    Vec::new()
+                }
             }
         }
     }
@@ -148,6 +158,7 @@ impl Session {
                     self.learn(key, &answer, now);
                     self.judge(permit, answer);
                 }
+                self.fallback.tell(answers.share, sent.at, now);
                 self.serve(&sent.requests, answers.acquire, now)
             }
             (Call::Renew(_, leases), Reply::Renewed(answer)) => {
@@ -181,6 +192,7 @@ impl Session {
                 self.known.clear();
             }
             let hold_until = now + Duration::from_millis(answer.hold_ms);
+            self.fallback.rate(&key, answer.rate);
             self.known.insert(
                 key,
                 Known {
@@ -242,17 +254,22 @@ impl Session {
     }
 
     fn verdict(&mut self, number: u64, answer: Answer, now: Timestamp) -> Verdict {
-        let Some(key) = self.lines.key(number).cloned() else {
+        let Some(keys) = self.lines.keys(number).cloned() else {
             // The session was closed meanwhile.
             if let Answer::Granted(grant) = answer {
                 self.cancel(grant.permit, false);
             }
             return Verdict::Back;
         };
+        let key = keys[0].clone();
         let no = |error, reason, rest| Verdict::Served(Err(No(error, reason, rest)));
         match answer {
             Answer::Granted(grant) => {
                 let start = now + Duration::from_millis(grant.start_in_ms);
+                if keys.len() == 1 {
+                    self.fallback.limit(&key, grant.limit, now);
+                }
+                let slot = self.fallback.slot(&key);
                 Verdict::Served(Ok(Granted {
                     permit: grant.permit,
                     key,
@@ -260,6 +277,8 @@ impl Session {
                     valid_until: start + Duration::from_millis(grant.valid_for_ms),
                     lasts: Duration::from_millis(grant.lease_ms),
                     send_bodies: grant.send_bodies,
+                    sent: None,
+                    slot,
                 }))
             }
             Answer::Wait { .. } => Verdict::Back,
@@ -300,7 +319,7 @@ impl Session {
         }
     }
 
-    fn deliver(
+    pub(super) fn deliver(
         &mut self,
         served: Open,
         result: Result<Granted, No>,

@@ -23,6 +23,13 @@ const ITEMS: usize = wire::ITEMS_MAX;
 impl Session {
     /// Returns the next call, or the time to look again.
     pub(in super::super) fn next(&mut self, now: Timestamp) -> Step {
+        match self.next_call(now) {
+            Step::Wait(at) => Step::Wait(self.fallback.next_turn.map_or(at, |turn| at.min(turn))),
+            call @ Step::Call(_) => call,
+        }
+    }
+
+    fn next_call(&mut self, now: Timestamp) -> Step {
         let lines = &mut self.lines;
         let lapsed = self.prefetches.sweep(now, |number| lines.withdraw(*number));
         for kept in lapsed {
@@ -80,7 +87,14 @@ impl Session {
             self.ping_due = false;
             return Ok(self.exchange(Kind::Quick, now));
         }
+        let beat = self.fallback.next_beat();
+        if !self.under_way.quick && !self.closed && beat <= now {
+            return Ok(self.exchange(Kind::Quick, now));
+        }
         let mut due = self.prefetches.due();
+        if !self.under_way.quick && !self.closed {
+            due = due.min(beat);
+        }
         // While a pending command is in flight, its end comes first.
         if let Some(((at, _), _)) = self.leases.first_key_value()
             && !self.under_way.command
@@ -112,12 +126,14 @@ impl Session {
     fn exchange(&mut self, kind: Kind, now: Timestamp) -> (Call, Vec<u64>, Kind) {
         let delays = &self.delays;
         let delay = |key: &Key| delays.of(key, now);
-        let (requests, mut acquire) = self.lines.take(ITEMS, &self.prefix, delay);
+        // The queues are served from the share, so the call only finds out who answers.
+        let most = if self.fallback.is_active() { 0 } else { ITEMS };
+        let (requests, mut acquire) = self.lines.take(most, &self.prefix, delay);
         for item in &mut acquire {
-            for (name, value) in &self.labels {
-                let label = item.labels.entry(name.clone());
-                label.or_insert_with(|| value.clone());
-            }
+            self.label(item);
+        }
+        if kind == Kind::Quick {
+            self.fallback.note_beat(now);
         }
         let count = self.reports.len().min(ITEMS / 4);
         let reports: Vec<(Key, Told)> = match kind {
@@ -132,6 +148,7 @@ impl Session {
         let (keys, report) = reports.into_iter().unzip();
         let call = wire::Exchange {
             session: None,
+            share: self.fallback.place(),
             client: self.client.clone(),
             wait_ms: wait.as_millis() as u32,
             want,
@@ -139,6 +156,14 @@ impl Session {
             acquire,
         };
         (Call::Exchange(call, keys), requests, kind)
+    }
+
+    /// Adds the labels of this worker.
+    pub(super) fn label(&self, item: &mut wire::Item) {
+        for (name, value) in &self.labels {
+            let label = item.labels.entry(name.clone());
+            label.or_insert_with(|| value.clone());
+        }
     }
 
     fn renewal(&mut self, now: Timestamp) -> Option<Call> {

@@ -13,6 +13,9 @@
 
 mod answers;
 mod compose;
+mod fallback;
+#[cfg(test)]
+mod fallback_tests;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +32,8 @@ use politely_core::{Rng, Timestamp};
 use politely_store::renewed_after;
 use tokio::sync::oneshot;
 
+use self::fallback::Fallback;
+pub use self::fallback::OnUnavailable;
 use super::call::{Kind, Sent};
 use super::delays::Delays;
 use super::lines::{Lines, Receiver, ReplySender};
@@ -67,6 +72,7 @@ pub(super) struct Session {
     leases: BTreeMap<(Timestamp, u64), Weak<Lease>>,
     known: HashMap<Key, Known, foldhash::fast::RandomState>,
     delays: Delays,
+    fallback: Fallback,
     /// The channels for decisions about requests, by permit.
     judges: HashMap<String, oneshot::Sender<Decision>, foldhash::fast::RandomState>,
     stats: Stats,
@@ -145,6 +151,7 @@ impl Session {
             leases: BTreeMap::new(),
             known: HashMap::default(),
             delays: Delays::default(),
+            fallback: Fallback::default(),
             judges: HashMap::default(),
             stats: Stats::default(),
             counter: 0,
@@ -167,6 +174,12 @@ impl Session {
         self
     }
 
+    /// Sets what to do while no coordinator answers.
+    pub(super) const fn going_on(mut self, on_unavailable: OnUnavailable) -> Self {
+        self.fallback.on_unavailable = on_unavailable;
+        self
+    }
+
     /// Adds a caller to the queue of `keys`. The rule of the coordinator's policy may depend on
     /// `head`.
     pub(super) fn acquire(
@@ -178,6 +191,10 @@ impl Session {
     ) -> Result<(), AcquireError> {
         if self.closed {
             return Err(AcquireError::Closed);
+        }
+        if self.fallback.is_away() && self.fallback.on_unavailable == OnUnavailable::Stop {
+            let why = self.last_error.clone().unwrap_or_default();
+            return Err(AcquireError::Unavailable(why));
         }
         if self.lines.len() >= WAITING_MAX {
             return Err(AcquireError::QueueFull(keys[0].clone()));
@@ -224,6 +241,7 @@ impl Session {
         self.stats.reported += 1;
         self.stats.refused += u64::from(report.signal.is_refusal());
         self.queue_report(key, outcome);
+        self.fallback.follow(key, report, now);
         let known = self.known.get(key).copied();
         let given = now + report.retry_after.unwrap_or_default();
         Directions {
@@ -259,6 +277,25 @@ impl Session {
         }
     }
 
+    /// Cancels a permit that was dropped without a report. A request that left on this worker's
+    /// share still counts.
+    pub(super) fn let_lapse(&mut self, granted: &mut Granted, sent: bool) {
+        let permit = std::mem::take(&mut granted.permit);
+        match granted.sent.take() {
+            None => self.cancel(permit, sent),
+            Some(item) if sent => {
+                let outcome = Told {
+                    permit,
+                    sent: Some(item),
+                    attempt: 1,
+                    ..Told::default()
+                };
+                self.queue_report(&granted.key, outcome);
+            }
+            Some(_) => self.stats.cancelled += 1,
+        }
+    }
+
     /// Adds an operator's change to `key`.
     pub(super) fn patch(&mut self, key: &Key, patch: KeyPatch) {
         if self.patches.len() < REPORTS_MAX {
@@ -275,7 +312,9 @@ impl Session {
     pub(super) fn hold(&mut self, granted: &Granted, lease: &Arc<Lease>) {
         self.stats.granted += 1;
         self.guards += 1;
-        self.renew_at(granted.start + renewed_after(granted.lasts), lease);
+        if granted.sent.is_none() {
+            self.renew_at(granted.start + renewed_after(granted.lasts), lease);
+        }
     }
 
     /// Notes that a guard was dropped.
@@ -301,7 +340,12 @@ impl Session {
 
     /// Returns why the last call was not answered or was rejected.
     pub(super) fn last_error(&self) -> Option<String> {
-        self.last_error.clone()
+        let why = self.last_error.clone()?;
+        Some(if self.fallback.is_active() {
+            format!("{why}; this worker goes on with its share")
+        } else {
+            why
+        })
     }
 
     pub(super) fn stats(&self) -> Stats {

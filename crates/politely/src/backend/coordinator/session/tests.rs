@@ -424,6 +424,8 @@ fn a_parked_key_is_the_refusal_of_try_acquire() {
 fn a_lease_is_renewed_at_half_and_its_loss_is_noticed() {
     let mut session = session();
     let granted = Granted {
+        sent: None,
+        slot: None,
         permit: "a".to_owned(),
         key: key(0),
         start: START,
