@@ -52,5 +52,6 @@ mod simulate;
 mod tidy;
 mod top;
 mod town;
+mod trouble_settings;
 mod upgrade;
 mod zookeeper_peer;

@@ -29,6 +29,7 @@ mod sessions;
 )]
 mod settings;
 mod shared;
+mod trouble;
 mod waiting;
 mod whose_fault;
 
