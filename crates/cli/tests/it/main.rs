@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bad_pages;
+mod changed_limits;
 mod coordinator_fetch;
 mod coordinator_tls;
 mod crash_loop;
