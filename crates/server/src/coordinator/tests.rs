@@ -18,6 +18,7 @@ mod budgets;
 mod crawl_delay;
 mod durable;
 mod given_up;
+mod llm_day;
 mod room;
 mod rules;
 mod rules_of_answers;
