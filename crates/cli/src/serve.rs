@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::key::KeyKind;
+use politely::core::retry::Policy;
+use politely::policy::TroubleSettings;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
 use politely_server::{
@@ -13,7 +15,7 @@ use politely_server::{
 };
 
 use crate::args::{ServeArgs, ServedKey};
-use crate::config::{declared, sound};
+use crate::config::{cut_in_force, declared, sound};
 use crate::exit::{Exit, Wrong};
 use crate::risks::Risks;
 use crate::unavailable::Unavailable;
@@ -298,8 +300,19 @@ fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
     if let Some(lease) = &args.lease {
         config.lease = lease.0;
     }
+    cut_in_force(args.cut, Some(args.law)).map_err(Wrong)?;
+    let trouble = TroubleSettings {
+        backoff: args.backoff,
+        jitter: args.jitter,
+        retry_budget: args.retry_budget,
+        breaker: args.breaker,
+        cut: args.cut,
+    };
+    trouble.check().map_err(|why| Wrong(format!("--{why}")))?;
+    trouble.of_key().put(&mut config);
     Ok(Settings {
         config,
+        retry: trouble.over(&Policy::crawler()).into_owned(),
         profile: word(&args.profile),
         law: word(&args.law),
         key: match args.key {
@@ -400,4 +413,39 @@ fn state_folder(args: &ServeArgs) -> Result<Option<PathBuf>, Wrong> {
             let what = "no home folder to keep states in: name one with --state DIR, or --memory";
             Wrong(what.to_owned())
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use politely::core::control::{AimdConfig, LawConfig};
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn the_flags_for_trouble_are_those_of_every_key() {
+        let flags = [
+            "politely",
+            "serve",
+            "--law=aimd",
+            "--cut=0.6",
+            "--backoff=max=9s",
+            "--breaker=failures=3,open=2s",
+        ];
+        let Command::Serve(args) = Cli::parse_from(flags).command else {
+            panic!("it is serve");
+        };
+        let config = settings(&args)
+            .unwrap_or_else(|Wrong(why)| panic!("{why}"))
+            .config;
+        let aimd = AimdConfig {
+            cut: 0.6,
+            ..AimdConfig::default()
+        };
+        assert_eq!(config.law, LawConfig::Aimd(Arc::new(aimd)));
+        assert_eq!(config.backoff_max.as_secs(), 9);
+        let breaker = config.breaker;
+        assert_eq!((breaker.trip_after, breaker.rest_min.as_secs()), (3, 2));
+    }
 }

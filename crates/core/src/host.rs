@@ -36,7 +36,7 @@ pub use explain::{Event, Explanation, InForce, Source};
 pub use state::RestoreError;
 
 pub use rare::OperatorNumbers;
-pub use rule::{KeyRule, Spacing};
+pub use rule::{KeyRule, Spacing, TroubleNumbers};
 
 use rare::Rare;
 
@@ -220,7 +220,6 @@ impl Host {
     /// Leases, spent tokens, and a hold that the server asked for stay.
     pub fn forget(&mut self, now: Timestamp, config: &Config) {
         let old = self.bounds(now, config).rate;
-        self.law = KeyLaw::new(&config.law, self.limits(config), now);
         self.hold.lift_if(|reason| {
             matches!(
                 reason,
@@ -235,6 +234,7 @@ impl Host {
             rare.suspicion = None;
             (rare.has_outcomes, rare.declared) = (false, None);
         }
+        self.law = KeyLaw::new(&self.law_config(config), self.limits(config), now);
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
     }

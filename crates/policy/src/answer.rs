@@ -11,11 +11,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::body_wait::BodyWait;
+use super::trouble::span;
 
 /// The most bytes of a compiled pattern. It bounds the memory of patterns such as `(a{99}){99}`.
 const PATTERN_BYTES_MAX: usize = 1 << 18;
-/// The longest hold of an answer: a day, as for a Retry-After.
-const HOLD_MAX: Duration = Duration::from_hours(24);
 
 /// What an answer means, if it fits all conditions.
 #[derive(Clone, Debug)]
@@ -279,18 +278,4 @@ pub(super) fn pattern(text: &str) -> Result<Regex, String> {
         let shown: String = text.chars().take(60).collect();
         format!("pattern `{}`: {why}", shown.escape_debug())
     })
-}
-
-/// Reads `60s`, `5min` or `1h`.
-fn span(text: &str) -> Option<Duration> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let secs = match unit.trim() {
-        "s" | "sec" => 1,
-        "m" | "min" => 60,
-        "h" => 3_600,
-        _ => return None,
-    };
-    let length = Duration::from_secs(number.parse::<u64>().ok()?.checked_mul(secs)?);
-    (length <= HOLD_MAX && !length.is_zero()).then_some(length)
 }

@@ -51,7 +51,6 @@ pub(super) fn words(rule: &Rule) -> String {
     } else {
         rule.limits.to_string()
     };
-    // Writing to a `String` cannot fail.
     if !rule.costs.is_empty() {
         _ = write!(text, ", cost {}", rule.costs);
     }
@@ -74,6 +73,8 @@ pub(super) fn words(rule: &Rule) -> String {
             if i == 0 { ", shares " } else { " : " }
         );
     }
+    // Writing to a `String` cannot fail.
+    _ = write!(text, "{}", rule.trouble);
     match rule.answers.len() {
         0 => {}
         1 => text.push_str(", 1 rule about answers"),

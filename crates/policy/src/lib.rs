@@ -26,6 +26,7 @@ mod read;
 mod rule_key;
 mod share;
 mod template;
+mod trouble;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use std::time::Duration;
 
 use http::Method;
 use politely_core::budget::{DeclaredLimits, LimitUnit, UnitName};
-use politely_core::host::{KeyRule, Spacing};
+use politely_core::host::{KeyRule, Spacing, TroubleNumbers};
 use politely_core::key::Key;
 use politely_core::signal::{Alike, Outcome, Report, ScopeName, Signal, WallClock};
 use url::Url;
@@ -46,6 +47,9 @@ pub use read::{PolicyError, Preset};
 pub use rule_key::{MethodClass, RULE_KEYS_MAX, RuleKey};
 pub use share::{FairQueue, Weights};
 pub use template::{CLIENT, Caller, KeyTemplate, is_label_value, may_bring};
+pub use trouble::{
+    BackoffSetting, BreakerSetting, JitterSetting, RetryBudgetSetting, TroubleSettings, of_flag,
+};
 
 /// The longest text of a policy: 64 MiB.
 pub const POLICY_MAX: usize = 64 << 20;
@@ -100,6 +104,8 @@ pub struct Rule {
     pub answers: Vec<AnswerRule>,
     /// Methods whose requests are sent again after a refusal, although they are not safe.
     pub resend: Vec<Method>,
+    /// How the request's own key and its retries meet trouble.
+    pub trouble: TroubleSettings,
     /// The share of blocks among a key's answers that operators are told of, 0 to 1.
     pub block_share: Option<f64>,
     /// What the request's own key follows.
@@ -218,6 +224,7 @@ impl Rule {
         let limits = Some(self.limits.clone()).filter(|limits| !limits.is_empty());
         let own = KeyRule {
             learn: self.learn,
+            trouble: self.trouble.of_key(),
             ..KeyRule::default()
         };
         let all = KeyRule {
@@ -228,7 +235,13 @@ impl Rule {
         if let Some(account) = self.keys.first_mut().filter(|_| self.has_account) {
             // The account is limited by its declared limits alone, whatever its hosts teach.
             let limits = all.limits.or(Some(DeclaredLimits::default()));
-            account.follows = Arc::new(KeyRule { limits, ..all });
+            // Outcomes go to the request's own key alone.
+            let trouble = TroubleNumbers::default();
+            account.follows = Arc::new(KeyRule {
+                limits,
+                trouble,
+                ..all
+            });
             self.own = Arc::new(own);
         } else {
             self.own = Arc::new(all);

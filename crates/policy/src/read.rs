@@ -12,6 +12,9 @@ use toml::Spanned;
 use super::answer::WrittenAnswer;
 use super::pattern::Pattern;
 use super::rule_key::{RuleKey, WrittenKey};
+use super::trouble::{
+    BackoffSetting, BreakerSetting, JitterSetting, RetryBudgetSetting, TroubleSettings,
+};
 use super::{POLICY_MAX, Rule, RuleBook, answer, cost, rule_key, share};
 
 /// Why a policy is refused: the line, from 1, and the reason.
@@ -77,6 +80,11 @@ struct WrittenRule {
     resend: Vec<Spanned<String>>,
     block_share: Option<Spanned<f64>>,
     feedback: Option<Spanned<toml::Value>>,
+    backoff: Option<BackoffSetting>,
+    jitter: Option<JitterSetting>,
+    retry_budget: Option<RetryBudgetSetting>,
+    breaker: Option<BreakerSetting>,
+    cut: Option<f64>,
     #[serde(default)]
     key: Vec<WrittenKey>,
 }
@@ -135,6 +143,8 @@ impl RuleBook {
             let why = "`learn = false` needs `limits`; without them nothing would limit the key";
             return Err(placed((learn.span().start, why.to_owned())));
         }
+        let learn = written.learn.as_ref().is_none_or(|learn| *learn.get_ref());
+        let trouble = trouble(&written, learn).map_err(|why| wrong(line, why))?;
         let mut resend = Vec::new();
         for text in &written.resend {
             let method = cost::method(text.get_ref());
@@ -142,7 +152,6 @@ impl RuleBook {
             resend.push(method.map_err(|wrong| placed((text.span().start, why(wrong))))?);
         }
         let block_share = written.block_share.as_ref().map(block_share);
-        let learn = written.learn.as_ref().is_none_or(|learn| *learn.get_ref());
         let account = written.account.as_ref();
         let account = account.map(|name| rule_key::template(name, "account"));
         let account = account.transpose().map_err(placed)?.map(|name| RuleKey {
@@ -184,6 +193,7 @@ impl RuleBook {
             share: share.map_err(placed)?.unwrap_or_default(),
             answers: answers.collect::<Result<_, _>>()?,
             resend,
+            trouble,
             block_share: block_share.transpose().map_err(placed)?,
             own: Arc::default(),
         }
@@ -203,6 +213,21 @@ impl RuleBook {
             wrong(line, why)
         })
     }
+}
+
+fn trouble(written: &WrittenRule, learn: bool) -> Result<TroubleSettings, String> {
+    let trouble = TroubleSettings {
+        backoff: written.backoff,
+        jitter: written.jitter,
+        retry_budget: written.retry_budget,
+        breaker: written.breaker,
+        cut: written.cut,
+    };
+    trouble.check()?;
+    if trouble.cut.is_some() && !learn {
+        return Err("`cut` has no effect beside `learn = false`; leave one of them out".to_owned());
+    }
+    Ok(trouble)
 }
 
 fn block_share(share: &Spanned<f64>) -> Result<f64, (usize, String)> {

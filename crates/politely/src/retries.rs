@@ -74,7 +74,8 @@ impl Retries {
             forgotten,
             rng,
         } = &mut *self.state.lock();
-        let full = Budget::full(&self.per_key, now);
+        let (per_key, of_all) = policy.budgets(self.per_key, self.global);
+        let full = Budget::full(&per_key, now);
         let mut new = InTrouble {
             budget: full,
             outage: Outage::resumed(*forgotten, directions.has_served),
@@ -91,16 +92,16 @@ impl Retries {
         let accounts = &mut [
             Account {
                 budget,
-                rule: &self.per_key,
+                rule: &per_key,
             },
             Account {
                 budget: global,
-                rule: &self.global,
+                rule: &of_all,
             },
         ];
         let next = policy.decide(attempt, report, verdict, accounts, rng, now);
-        let whole = full.available(&self.per_key, now);
-        let is_well = !outage.in_trouble() && budget.available(&self.per_key, now) == whole;
+        let whole = full.available(&per_key, now);
+        let is_well = !outage.in_trouble() && budget.available(&per_key, now) == whole;
         match (is_well, is_new) {
             (true, true) | (false, false) => {}
             (true, false) => {

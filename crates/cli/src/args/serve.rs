@@ -7,6 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::TypedValueParser;
 use politely::DeclaredLimits;
+use politely::policy::{
+    BackoffSetting, BreakerSetting, JitterSetting, RetryBudgetSetting, of_flag,
+};
 
 use crate::config::{LawName, Profile, StoreUnavailable};
 use crate::log::Form;
@@ -137,6 +140,34 @@ pub(crate) struct ServeArgs {
     /// Maximum requests in flight per key
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) in_flight: Option<u32>,
+    /// Delays before workers send a request again after a failure: the first, the factor from
+    /// each to the next, and the longest, which is also the longest backoff of a key
+    #[arg(
+        long,
+        value_name = "base=TIME,factor=N,max=TIME", value_parser = of_flag::<BackoffSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) backoff: Option<BackoffSetting>,
+    /// Random part of these delays: none, full, equal or decorrelated
+    #[arg(long, value_name = "KIND", value_parser = of_flag::<JitterSetting>)]
+    pub(crate) jitter: Option<JitterSetting>,
+    /// Retries of each key: per served request, per second, and at once
+    #[arg(
+        long,
+        value_name = "ratio=R,per_second=N,burst=N", value_parser = of_flag::<RetryBudgetSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) retry_budget: Option<RetryBudgetSetting>,
+    /// Failures in a row after which a key rests, its first rest, which doubles, and the longest
+    #[arg(
+        long,
+        value_name = "failures=N,open=TIME,open_max=TIME", value_parser = of_flag::<BreakerSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) breaker: Option<BreakerSetting>,
+    /// Share of the rate that remains after a congestion event, with --law aimd (default 0.8)
+    #[arg(long, value_name = "SHARE", value_parser = number, allow_hyphen_values = true)]
+    pub(crate) cut: Option<f64>,
     /// Scope of a URL's limits
     #[arg(long, value_enum, default_value_t = ServedKey::Host)]
     pub(crate) key: ServedKey,

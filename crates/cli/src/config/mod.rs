@@ -6,10 +6,12 @@
 //! `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
 mod file;
+mod in_force;
 mod labels;
 mod words;
 
 pub(crate) use file::in_one_line;
+pub(crate) use in_force::cut_in_force;
 pub(crate) use labels::Labels;
 pub(crate) use words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
@@ -19,6 +21,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use politely::policy::{
+    BackoffSetting, BreakerSetting, JitterSetting, RetryBudgetSetting, TroubleSettings, of_flag,
+};
 use politely::robots::product_token;
 use politely::{DeclaredLimits, OperatorNumbers};
 use serde::Deserialize;
@@ -136,6 +141,34 @@ pub(crate) struct Knobs {
     /// Maximum retries per URL
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) retries: Option<u32>,
+    /// Delays before a page is sent again after a failure: the first, the factor from
+    /// each to the next, and the longest, which is also the longest backoff of a key
+    #[arg(
+        long,
+        value_name = "base=TIME,factor=N,max=TIME", value_parser = of_flag::<BackoffSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) backoff: Option<BackoffSetting>,
+    /// Random part of these delays: none, full, equal or decorrelated
+    #[arg(long, value_name = "KIND", value_parser = of_flag::<JitterSetting>)]
+    pub(crate) jitter: Option<JitterSetting>,
+    /// Retries of each key: per served request, per second, and at once
+    #[arg(
+        long,
+        value_name = "ratio=R,per_second=N,burst=N", value_parser = of_flag::<RetryBudgetSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) retry_budget: Option<RetryBudgetSetting>,
+    /// Failures in a row after which a key rests, its first rest, which doubles, and the longest
+    #[arg(
+        long,
+        value_name = "failures=N,open=TIME,open_max=TIME", value_parser = of_flag::<BreakerSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) breaker: Option<BreakerSetting>,
+    /// Share of the rate that remains after a congestion event, with --law aimd (default 0.8)
+    #[arg(long, value_name = "SHARE", value_parser = number, allow_hyphen_values = true)]
+    pub(crate) cut: Option<f64>,
     /// Fail a host's URLs when it serves no request for this long while it receives some (default
     /// 15m)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -212,6 +245,8 @@ pub(crate) struct Settings {
     pub(crate) client: Option<String>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
+    /// The operator's numbers for trouble.
+    pub(crate) trouble: TroubleSettings,
     /// A host that serves no request for this long is given up.
     pub(crate) give_up_after: Duration,
     pub(crate) timeout: Duration,
@@ -302,6 +337,14 @@ impl Settings {
                 ));
             }
         };
+        let trouble = TroubleSettings {
+            backoff: knobs.backoff,
+            jitter: knobs.jitter,
+            retry_budget: knobs.retry_budget,
+            breaker: knobs.breaker,
+            cut: knobs.cut,
+        };
+        trouble.check().map_err(|why| format!("--{why}"))?;
         let profile = knobs.profile.unwrap_or_default();
         let by_memory = knobs.memory_cap.map(in_flight_by_memory);
         let global_rps = knobs.max_rps.map(|rps| rps.clamp(2.0, 16.0));
@@ -333,6 +376,7 @@ impl Settings {
             client: knobs.client,
             retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
+            trouble,
             give_up_after: (knobs.give_up_after).map_or(GIVE_UP_AFTER_DEFAULT, |span| span.0),
             timeout: knobs.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0),
             max_body: knobs.max_body.map_or(MAX_BODY_DEFAULT, |size| size.0),
@@ -386,72 +430,6 @@ fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), Str
 }
 
 impl Knobs {
-    /// Refuses settings that have no effect beside the others, from a flag or from the file.
-    fn all_in_force(&self) -> Result<(), String> {
-        let of_keys = [
-            ("rate", self.rate.is_some()),
-            ("limits", self.limits.is_some()),
-            ("policy", self.policy.is_some()),
-            ("burst", self.burst.is_some()),
-            ("in-flight", self.in_flight.is_some()),
-            ("law", self.law.is_some()),
-        ];
-        let of_store = [
-            ("lease", self.lease.is_some()),
-            ("store-unavailable", self.store_unavailable.is_some()),
-        ];
-        let given = |of: &[(&'static str, bool)]| {
-            let mut of = of.iter();
-            of.find(|(_, given)| *given).map(|(name, _)| *name)
-        };
-        if self.coordinator.is_some() && self.store.is_some() {
-            return Err("--store cannot be combined with --coordinator; give one".to_owned());
-        }
-        if self.coordinator.is_some()
-            && let Some(name) = given(&of_keys)
-        {
-            return Err(format!(
-                "--{name} cannot be combined with --coordinator; set it on `politely serve`"
-            ));
-        }
-        if self.store.is_none()
-            && let Some(name) = given(&of_store)
-        {
-            return Err(format!("--{name} has an effect only with --store"));
-        }
-        let of_coordinator = [
-            ("token-file", self.token_file.is_some()),
-            ("on-unavailable", self.on_unavailable.is_some()),
-        ];
-        if self.coordinator.is_none()
-            && let Some(name) = given(&of_coordinator)
-        {
-            return Err(format!("--{name} has an effect only with --coordinator"));
-        }
-        if self.proxy.is_empty() && self.proxy_by.is_some() {
-            return Err("--proxy-by has an effect only with --proxy".to_owned());
-        }
-        let of_worker = [
-            ("client", self.client.is_some()),
-            ("labels", self.labels.is_some()),
-        ];
-        if self.coordinator.is_none()
-            && self.policy.is_none()
-            && let Some(name) = given(&of_worker)
-        {
-            return Err(format!(
-                "--{name} has an effect only with --coordinator or --policy"
-            ));
-        }
-        match &self.lease {
-            Some(lease) if lease.0 < STORE_LEASE_MIN => Err(format!(
-                "--lease {:?}: must be at least {:?}",
-                lease.0, STORE_LEASE_MIN
-            )),
-            _ => Ok(()),
-        }
-    }
-
     /// Returns these settings, with `under` for each one that is not set.
     fn over(self, under: Self) -> Self {
         Self {
@@ -479,6 +457,11 @@ impl Knobs {
             client: self.client.or(under.client),
             retry: self.retry.or(under.retry),
             retries: self.retries.or(under.retries),
+            backoff: self.backoff.or(under.backoff),
+            jitter: self.jitter.or(under.jitter),
+            retry_budget: self.retry_budget.or(under.retry_budget),
+            breaker: self.breaker.or(under.breaker),
+            cut: self.cut.or(under.cut),
             give_up_after: self.give_up_after.or(under.give_up_after),
             timeout: self.timeout.or(under.timeout),
             max_body: self.max_body.or(under.max_body),

@@ -78,6 +78,33 @@ pub(super) fn config(settings: &Settings) -> Config {
         settings
             .profile
             .config(settings.law, settings.numbers, settings.declared.clone());
+    settings.trouble.of_key().put(&mut config);
     config.quarantine.rest_min = QUARANTINE_MIN;
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use politely::core::control::{AimdConfig, LawConfig};
+
+    use super::*;
+    use crate::config::Knobs;
+
+    #[test]
+    fn the_settings_for_trouble_are_those_of_every_key() {
+        let file = "law = \"aimd\"\ncut = 0.6\nbackoff = { max = \"9s\" }\n\
+                    breaker = { failures = 3, open = \"2s\" }";
+        let knobs: Knobs = toml::from_str(file).unwrap();
+        let config = config(&Settings::checked(knobs).unwrap());
+        let aimd = AimdConfig {
+            cut: 0.6,
+            ..AimdConfig::default()
+        };
+        assert_eq!(config.law, LawConfig::Aimd(Arc::new(aimd)));
+        assert_eq!(config.backoff_max.as_secs(), 9);
+        let breaker = config.breaker;
+        assert_eq!((breaker.trip_after, breaker.rest_min.as_secs()), (3, 2));
+    }
 }

@@ -2,11 +2,13 @@
 
 use politely::core::Timestamp;
 use politely::core::host::Doubt;
+use politely::core::retry::Policy;
 use politely::core::signal::{Report, Signal};
 use url::Url;
 
 use super::lanes::doubt::{Kept, Look};
 use super::lanes::{LaneId, Lanes};
+use super::retry::budgets;
 use super::transport::client::Came;
 
 /// The result of the last attempt.
@@ -14,6 +16,8 @@ pub(super) struct Last<'a> {
     pub(super) report: &'a Report,
     pub(super) came: &'a Came,
     pub(super) url: &'a Url,
+    /// The retry policy of the request.
+    pub(super) policy: &'a Policy,
     /// Whether the key's state is worth storing.
     pub(super) learned: bool,
     /// Whether the answer shows that the host works.
@@ -69,7 +73,7 @@ pub(super) fn came_back(
             lanes.served(lane);
         }
         if last.report.signal == Signal::Ok {
-            for account in lanes.accounts(lane) {
+            for account in lanes.accounts(lane, &budgets(last.policy)) {
                 account.budget.deposit(account.rule, now);
             }
         }

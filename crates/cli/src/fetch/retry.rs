@@ -7,12 +7,13 @@
 use std::time::Duration;
 
 use politely::core::host::Directions;
-use politely::core::retry::{GiveUpReason, Next, Policy, Refusals};
+use politely::core::retry::{BudgetRule, GiveUpReason, Next, Policy, Refusals};
 use politely::core::signal::{Failure, Report, Signal};
 
 use super::engine::Engine;
 use super::lanes::LaneId;
 use super::lanes::pending::{Pending, Purpose};
+use super::last::Last;
 use super::transport::client::{Answer, Came};
 use super::worker::After;
 use crate::config::{RetryName, Settings};
@@ -27,7 +28,12 @@ pub(super) fn policy(settings: &Settings) -> Policy {
         policy.attempts_max = retries + 1;
     }
     policy.give_up_after = settings.give_up_after;
-    policy
+    settings.trouble.over(&policy).into_owned()
+}
+
+/// Returns the retry budgets of a lane and of the run under `policy`.
+pub(super) fn budgets(policy: &Policy) -> (BudgetRule, BudgetRule) {
+    policy.budgets(BudgetRule::PER_KEY, BudgetRule::GLOBAL)
 }
 
 /// Returns whether `report` shows that the host works. An answer that is not retried shows it.
@@ -50,17 +56,16 @@ pub(super) fn after_failure(
     engine: &Engine,
     lane: LaneId,
     pending: &mut Pending,
-    came: &Came,
-    report: &Report,
+    last: &Last<'_>,
     directions: &Directions,
 ) -> After {
+    let (came, report, policy) = (last.came, last.report, last.policy);
     let answered = matches!(came, Came::Answer(_));
     let is_page = pending.purpose == Purpose::Page;
     let words = words(came);
     if !is_page && report.status.is_some_and(no_rules) && answered {
         return After::Over(Some(words));
     }
-    let policy = &engine.policy;
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();
@@ -69,11 +74,12 @@ pub(super) fn after_failure(
     if !is_page && report.signal != Signal::RateLimited && answered {
         return After::Over(Some(words));
     }
-    let mut accounts = lanes.accounts(lane);
+    let budgets = budgets(policy);
+    let mut accounts = lanes.accounts(lane, &budgets);
     let accounts = match policy.refusals {
-        Refusals::Requeue { .. } => &mut accounts[..],
-        // The scraper's transport has no budget.
-        Refusals::Fail => &mut [],
+        // The scraper's transport has no budget, unless the operator sets one.
+        Refusals::Fail if policy.budget.is_none() => &mut [],
+        _ => &mut accounts[..],
     };
     let next = policy.decide(
         &pending.attempt,

@@ -95,9 +95,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         // A rule of the coordinator may give the answer another meaning.
         report.signal = ruled.await.unwrap_or(report.signal);
     }
-    if let Some(plan) = &plan {
-        follow_rule(engine, plan, &report, answer);
-    }
+    follow_rule(engine, plan.as_ref(), &report, answer);
     if let Some(why) = came.no_room() {
         engine.no_room(Place::Save, why);
         return unsent(engine, lane, pending, engine.limits.now());
@@ -109,10 +107,12 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         report.signal == Signal::RateLimited && !directions.url_fault && pending.refused == 1;
     say_doubt(engine, &url, &report, &directions);
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
+    let policy = plan.as_ref().map(|plan| plan.retry_policy(&engine.policy));
     let last = Last {
         report: &report,
         came: &came,
         url: &url,
+        policy: policy.as_deref().unwrap_or(&engine.policy),
         learned,
         served: is_served(&engine.policy, &report, pending.purpose),
         first_try: page && pending.is_untried(),
@@ -167,7 +167,7 @@ fn next_step(
         let wait_max = engine.policy.retry_after_max;
         after(pending, last.came, last.report, last.url, wait_max)
     } else {
-        after_failure(engine, lane, pending, last.came, last.report, directions)
+        after_failure(engine, lane, pending, last, directions)
     }
 }
 
@@ -202,7 +202,8 @@ fn hear_scope(engine: &Engine, lane: LaneId, egress: usize, url: &Url, report: &
 }
 
 /// Applies the holds of the policy's rule, and says that an answer fits a rule about answers.
-fn follow_rule(engine: &Engine, plan: &Plan, report: &Report, answer: Option<&AnswerRule>) {
+fn follow_rule(engine: &Engine, plan: Option<&Plan>, report: &Report, answer: Option<&AnswerRule>) {
+    let Some(plan) = plan else { return };
     engine.limits.hold_others(plan, report);
     let Some(answer) = answer else {
         return;

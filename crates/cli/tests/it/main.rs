@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bad_pages;
+mod changed_limits;
 mod coordinator_fetch;
 mod coordinator_tls;
 mod crash_loop;
@@ -52,6 +53,7 @@ mod simulate;
 mod tidy;
 mod top;
 mod town;
+mod trouble_settings;
 mod upgrade;
 mod without_coordinator;
 mod zookeeper_peer;

@@ -28,6 +28,7 @@ fn flags_of_another_backend_are_refused() {
         ("--burst", "2"),
         ("--in-flight", "2"),
         ("--law", "fixed"),
+        ("--breaker", "failures=1"),
         ("--lease", "9s"),
         ("--store-unavailable", "share"),
     ] {
@@ -46,6 +47,10 @@ fn flags_of_another_backend_are_refused() {
     ] {
         is_refused(&["fetch", URL, flag, value], flag);
     }
+    is_refused(
+        &["fetch", URL, "--limits", "5/s; 9 tokens/min"],
+        "9 tokens/min",
+    );
     is_refused(
         &[&["fetch", URL], &store[..], &["--token-file", "t"]].concat(),
         "--token-file",

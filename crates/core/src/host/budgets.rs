@@ -288,7 +288,7 @@ impl Host {
             return None;
         }
         let rare = self.rare.as_ref()?;
-        postcard::to_stdvec(&(rare.spent.as_deref(), rare.rule)).ok()
+        postcard::to_stdvec(&(rare.spent.as_deref(), &rare.rule)).ok()
     }
 
     /// Adds what this key spent since its state was written, after the process that kept it was
@@ -315,7 +315,8 @@ impl Host {
             self.rare().spent.get_or_insert_default().join(&newer);
         }
         if let Some(gap) = gap {
-            self.rare().rule.get_or_insert(gap).join(&gap);
+            self.rare().rule.get_or_insert(gap.clone()).join(&gap);
+            self.adopt_law(now, Duration::ZERO, config);
         }
         Ok(())
     }

@@ -68,7 +68,7 @@ impl Host {
             self.rare().join(theirs, absent);
         }
 
-        if self.operator_numbers().law.is_some() {
+        if self.operator_numbers().law.is_some() || self.rule().is_some() {
             self.adopt_law(now, Duration::ZERO, config);
         }
         let rate = self.bounds(now, config).rate;
@@ -162,7 +162,7 @@ impl Rare {
             (self.declared, self.is_by_rule) = (other.declared.clone(), other.is_by_rule);
         }
         ToldBudget::join(&mut self.told, &other.told);
-        self.rule = match (self.rule, other.rule) {
+        self.rule = match (self.rule.take(), other.rule.clone()) {
             (Some(mut mine), Some(theirs)) => {
                 mine.join(&theirs);
                 Some(mine)

@@ -14,7 +14,7 @@ use super::{Event, Host, Reason};
 use crate::budget::{DeclaredLimits, Spent};
 use crate::config::{Config, InvalidConfig, Limits, check};
 use crate::control::LawChoice;
-use crate::gate::{Breaker, Pace, Rate};
+use crate::gate::{Breaker, BreakerConfig, Pace, Rate};
 use crate::lock::{LockOp, Locks, SessionId};
 use crate::signal::Signal;
 use crate::{Rng, Timestamp};
@@ -176,6 +176,7 @@ impl Rare {
         rng: &mut Rng,
     ) {
         let is_suspected = self.is_suspected();
+        let breaker = &self.breaker_config(config);
         let quarantine = if is_suspected {
             &RESTS
         } else {
@@ -183,9 +184,9 @@ impl Rare {
         };
         if self.breaker.listens(probe) {
             match signal {
-                Signal::RateLimited => self.breaker.probe_refused(now, &config.breaker, rng),
+                Signal::RateLimited => self.breaker.probe_refused(now, breaker, rng),
                 Signal::Blocked => self.breaker.probe_lost(),
-                _ => _ = self.breaker.failure(now, &config.breaker, rng),
+                _ => _ = self.breaker.failure(now, breaker, rng),
             }
         }
         if self.quarantine.listens(probe) {
@@ -199,6 +200,12 @@ impl Rare {
                 Signal::Overloaded | Signal::Unreachable => self.quarantine.probe_lost(),
             }
         }
+    }
+
+    /// Returns when the breaker trips, and how long it rests.
+    pub(super) fn breaker_config(&self, config: &Config) -> BreakerConfig {
+        let by_rule = (self.rule.as_ref()).and_then(|rule| rule.trouble().breaker);
+        by_rule.unwrap_or(config.breaker)
     }
 
     /// Returns whether the host is suspected of refusing everything.
@@ -287,13 +294,15 @@ impl Host {
         config.limits_of(self.cohort())
     }
 
-    /// Switches to the law of this key under `config`: the operator's choice, or the configured
-    /// one.
+    /// Switches to the law of this key under `config`.
     pub(super) fn adopt_law(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
-        let choice = self.operator_numbers().law.unwrap_or_default();
-        let law = choice.config(&config.law);
+        let law = self.law_config(config);
         let limits = config.limits_of(self.cohort());
         self.law.adopt(&law, limits, now, set_back);
+        let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
+        if let Some(evidence) = evidence {
+            evidence.adopt(|before| before.adopt(&law, limits, now, set_back));
+        }
     }
 
     /// Returns whether outcomes move this key's limits. If not, an operator's number is the limit

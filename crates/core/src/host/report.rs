@@ -290,17 +290,18 @@ impl Host {
             self.hold.extend(now, until, reason);
         }
         if refused && fresh {
+            let backoff_max = self.backoff_max(config);
             let doublings = u32::from(self.strikes).min(20);
             self.strikes = self.strikes.saturating_add(1);
             if asked.is_none() {
                 let until = self.law.rest_until().unwrap_or_else(|| {
                     let rate = self.bounds(now, config).rate;
-                    let first = (rate.interval() * BACKOFF_INTERVALS)
-                        .clamp(BACKOFF_MIN, config.backoff_max);
-                    let length = first.saturating_mul(1 << doublings).min(config.backoff_max);
+                    let first =
+                        (rate.interval() * BACKOFF_INTERVALS).clamp(BACKOFF_MIN, backoff_max);
+                    let length = first.saturating_mul(1 << doublings).min(backoff_max);
                     now + length.mul_f64(rng.between(1.0, 1.0 + HOLD_JITTER))
                 });
-                let until = until.min(now + config.backoff_max);
+                let until = until.min(now + backoff_max);
                 self.hold.extend(now, until, HoldReason::Backoff);
             }
         }

@@ -1,14 +1,16 @@
-//! What a rule of a policy sets for a key: declared limits, whether the law learns, and the gaps
-//! between departures.
+//! What a rule of a policy sets for a key: declared limits, whether the law learns, the gaps between
+//! departures, and the numbers with which the key meets trouble.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{AcquireRequest, Host, Reason, Wait};
 use crate::budget::{DeclaredLimit, DeclaredLimits, LimitUnit};
-use crate::config::Config;
-use crate::gate::{LeaseId, Rate};
+use crate::config::{BACKOFF_MIN, Config};
+use crate::control::{AimdConfig, LawChoice, LawConfig};
+use crate::gate::{BreakerConfig, LeaseId, Rate};
 use crate::{Rng, Timestamp};
 
 /// The longest interval: that of the slowest declared limit.
@@ -24,6 +26,21 @@ pub struct KeyRule {
     pub learn: bool,
     /// The gaps between departures, in place of a burst.
     pub spacing: Option<Spacing>,
+    /// The numbers with which the key meets trouble.
+    pub trouble: TroubleNumbers,
+}
+
+/// The numbers with which a key meets trouble, in place of those of its [`Config`]. The default
+/// changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TroubleNumbers {
+    /// The share of the rate that remains after a congestion event, above 0 and below 1. The law of
+    /// the key is then AIMD, unless an operator chose another one for it.
+    pub cut: Option<f64>,
+    /// The breaker.
+    pub breaker: Option<BreakerConfig>,
+    /// The longest backoff of the key, at least 100 ms.
+    pub backoff_max: Option<Duration>,
 }
 
 /// The gaps between the departures of a key that is always asked. The interval is that of the rate
@@ -40,11 +57,21 @@ pub enum Spacing {
 }
 
 /// The part of a [`KeyRule`] that few rules have, and the next departure under its spacing.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RuleState {
-    learn: bool,
+    kind: Kind,
     spacing: Option<Spacing>,
     next: Timestamp,
+}
+
+/// Whether a key learns under its rule. The first two are serialised like a flag, which was there
+/// before rules had numbers of trouble.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Kind {
+    Frozen,
+    Learning,
+    /// The rule sets numbers of trouble.
+    InTrouble(bool, Box<TroubleNumbers>),
 }
 
 impl Default for KeyRule {
@@ -53,7 +80,31 @@ impl Default for KeyRule {
             limits: None,
             learn: true,
             spacing: None,
+            trouble: TroubleNumbers::default(),
         }
+    }
+}
+
+impl TroubleNumbers {
+    /// Puts these numbers into a configuration of all keys. The cut has an effect under the law
+    /// AIMD alone.
+    pub fn put(&self, config: &mut Config) {
+        config.breaker = self.breaker.unwrap_or(config.breaker);
+        config.backoff_max = self.backoff_max.unwrap_or(config.backoff_max);
+        if let LawConfig::Aimd(_) = config.law {
+            config.law = self.law(config.law.clone(), LawChoice::Configured);
+        }
+    }
+
+    /// Returns the law with this cut, in place of `law`, which is by `choice`.
+    fn law(&self, law: LawConfig, choice: LawChoice) -> LawConfig {
+        let Some(cut) = self.cut else { return law };
+        let constants = match &law {
+            LawConfig::Aimd(known) => **known,
+            _ if choice == LawChoice::Configured => AimdConfig::default(),
+            _ => return law,
+        };
+        LawConfig::Aimd(Arc::new(AimdConfig { cut, ..constants }))
     }
 }
 
@@ -106,8 +157,24 @@ impl RuleState {
         self.next <= now
     }
 
-    fn settings(&self) -> (bool, Option<Spacing>) {
-        (self.learn, self.spacing)
+    fn settings(&self) -> (bool, Option<Spacing>, TroubleNumbers) {
+        (self.learns(), self.spacing, self.trouble())
+    }
+
+    const fn learns(&self) -> bool {
+        matches!(self.kind, Kind::Learning | Kind::InTrouble(true, _))
+    }
+
+    pub(super) fn trouble(&self) -> TroubleNumbers {
+        match &self.kind {
+            Kind::InTrouble(_, trouble) => **trouble,
+            Kind::Frozen | Kind::Learning => TroubleNumbers::default(),
+        }
+    }
+
+    /// Returns whether the numbers are within their bounds. Restored bytes may be anything.
+    pub(super) fn is_plausible(&self) -> bool {
+        self.trouble().cut.is_none_or(|cut| cut > 0.0 && cut < 1.0)
     }
 }
 
@@ -124,25 +191,35 @@ impl Host {
             limits,
             learn,
             spacing,
+            trouble,
         } = rule.unwrap_or(&none);
         let is_free = !self.has_operators_limits();
         if is_free && self.own_limits() != limits.as_ref() {
             self.declare(now, limits.clone(), config);
         }
-        if limits.is_none() && spacing.is_none() && *learn && self.rare.is_none() {
+        let has_trouble = *trouble != TroubleNumbers::default();
+        if limits.is_none() && spacing.is_none() && *learn && !has_trouble && self.rare.is_none() {
             return;
         }
         let old = self.bounds(now, config).rate;
+        let cut = self.trouble_numbers().cut;
         let rare = self.rare();
         if is_free {
             rare.is_by_rule = limits.is_some();
         }
-        let next = rare.rule.map_or(Timestamp::ZERO, |rule| rule.next);
-        rare.rule = (spacing.is_some() || !learn).then_some(RuleState {
-            learn: *learn,
+        let next = (rare.rule.as_ref()).map_or(Timestamp::ZERO, |rule| rule.next);
+        rare.rule = (spacing.is_some() || !learn || has_trouble).then(|| RuleState {
+            kind: match learn {
+                _ if has_trouble => Kind::InTrouble(*learn, Box::new(*trouble)),
+                true => Kind::Learning,
+                false => Kind::Frozen,
+            },
             spacing: *spacing,
             next,
         });
+        if cut != trouble.cut {
+            self.adopt_law(now, Duration::ZERO, config);
+        }
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
     }
@@ -150,8 +227,9 @@ impl Host {
     /// Returns whether [`Host::follow_rule`] would change anything.
     pub fn is_new_rule(&self, rule: Option<&KeyRule>) -> bool {
         let limits = rule.and_then(|rule| rule.limits.as_ref());
-        let told = rule.map_or((true, None), |rule| (rule.learn, rule.spacing));
-        let known = self.rule().map_or((true, None), RuleState::settings);
+        let none = (true, None, TroubleNumbers::default());
+        let told = rule.map_or(none, |rule| (rule.learn, rule.spacing, rule.trouble));
+        let known = self.rule().map_or(none, RuleState::settings);
         told != known || !self.has_operators_limits() && self.own_limits() != limits
     }
 
@@ -166,10 +244,30 @@ impl Host {
         self.rare.as_ref()?.rule.as_ref()
     }
 
+    /// Returns the numbers that a rule sets for trouble.
+    #[inline]
+    fn trouble_numbers(&self) -> TroubleNumbers {
+        self.rule()
+            .map_or_else(TroubleNumbers::default, RuleState::trouble)
+    }
+
+    /// Returns the longest backoff of this key.
+    pub(super) fn backoff_max(&self, config: &Config) -> Duration {
+        let by_rule = self.trouble_numbers().backoff_max;
+        by_rule.unwrap_or(config.backoff_max).max(BACKOFF_MIN)
+    }
+
+    /// Returns the law of this key: the operator's choice, that of its rule, or the configured one.
+    pub(super) fn law_config(&self, config: &Config) -> LawConfig {
+        let choice = self.operator_numbers().law.unwrap_or_default();
+        self.trouble_numbers()
+            .law(choice.config(&config.law), choice)
+    }
+
     /// Returns whether a rule says that only the declared limits hold.
     #[inline]
     pub(super) fn is_frozen_by_rule(&self) -> bool {
-        self.rule().is_some_and(|rule| !rule.learn)
+        self.rule().is_some_and(|rule| !rule.learns())
     }
 
     /// Returns whether a rule sets the gaps between departures.

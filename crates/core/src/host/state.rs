@@ -328,7 +328,8 @@ impl Host {
             if let Some(pause) = &mut rare.pause {
                 pause.rebase(now);
             }
-            rare.breaker.rebase(now, &config.breaker);
+            let breaker = rare.breaker_config(config);
+            rare.breaker.rebase(now, &breaker);
             rare.quarantine.rebase(now, &config.quarantine);
             if let Some(bytes) = &mut rare.bytes {
                 bytes.rebase(now);
@@ -354,11 +355,6 @@ impl Host {
     /// `set_back`.
     fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.adopt_law(now, set_back, config);
-        let limits = self.limits(config);
-        let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
-        if let Some(evidence) = evidence {
-            evidence.adopt(|law| law.adopt(&config.law, limits, now, set_back));
-        }
         self.probe_returned();
     }
 
@@ -436,6 +432,7 @@ impl Host {
                 .as_ref()
                 .is_none_or(|evidence| evidence.is_plausible())
             && self.suspicion().is_none_or(Suspicion::is_plausible)
+            && self.rule().is_none_or(RuleState::is_plausible)
             && self.locks().is_none_or(Locks::is_plausible)
             && operator.is_none_or(|set| {
                 set.rate.is_none_or(|rate| rate > 0.0)

@@ -116,6 +116,24 @@ impl Backoff {
         })
     }
 
+    /// Returns this rule with other numbers, where they are given. The cap is at least the base.
+    #[must_use]
+    pub fn with(
+        mut self,
+        base: Option<Duration>,
+        factor: Option<f64>,
+        cap: Option<Duration>,
+        jitter: Option<Jitter>,
+    ) -> Self {
+        self.base_us = base.map_or(self.base_us, micros).max(1);
+        self.factor = factor
+            .filter(|factor| *factor >= 1.0)
+            .unwrap_or(self.factor);
+        self.cap_us = cap.map_or(self.cap_us, micros).max(self.base_us);
+        self.jitter = jitter.unwrap_or(self.jitter);
+        self
+    }
+
     /// Returns `delay`, or the cap if that is shorter.
     pub(super) fn capped(&self, delay: Duration) -> Duration {
         delay.min(Duration::from_micros(self.cap_us))

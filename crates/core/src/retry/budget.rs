@@ -87,6 +87,16 @@ impl BudgetRule {
             depth: (depth * retry) as i64,
         })
     }
+
+    /// Returns a rule that earns and saves as much as this one and `other` do.
+    #[must_use]
+    pub fn at_least(self, other: Self) -> Self {
+        Self {
+            per_served: self.per_served.max(other.per_served),
+            per_micro: self.per_micro.max(other.per_micro),
+            depth: self.depth.max(other.depth),
+        }
+    }
 }
 
 /// The retries that a key, or the whole process, may still spend. It has 16 bytes; its rule is
@@ -110,6 +120,12 @@ pub struct Account<'a> {
 }
 
 impl Budget {
+    /// A budget that is full under every rule.
+    pub const UNTOUCHED: Self = Self {
+        saved: i64::MAX,
+        at: Timestamp::ZERO,
+    };
+
     /// Returns a full budget, so that a key's first failures may all be retried.
     pub const fn full(rule: &BudgetRule, now: Timestamp) -> Self {
         Self {

@@ -20,7 +20,7 @@ use http::Method;
 
 use super::attempt::Attempt;
 use super::backoff::Backoff;
-use super::budget::{Account, withdraw};
+use super::budget::{Account, BudgetRule, withdraw};
 use crate::fault::{Company, Failed, GivenUp, Outage, Verdict};
 use crate::host::Directions;
 use crate::signal::{Failure, Report, Resource, Signal};
@@ -59,6 +59,9 @@ pub struct Policy {
     /// How long a retry may wait for an empty budget before it is given up. With zero, an empty
     /// budget is final.
     pub budget_patience: Duration,
+    /// The budget of each key, in place of the client's own. The budget of all keys then earns and
+    /// saves at least as much. Default none.
+    pub budget: Option<BudgetRule>,
 }
 
 /// Methods that may be sent again although the first request may have arrived.
@@ -168,6 +171,7 @@ impl Policy {
             retry_after_max: Duration::from_hours(1),
             give_up_after: Duration::from_mins(15),
             budget_patience: Duration::from_mins(10),
+            budget: None,
         }
     }
 
@@ -204,7 +208,13 @@ impl Policy {
             retry_after_max: Duration::from_hours(1),
             give_up_after: Duration::from_mins(15),
             budget_patience: Duration::ZERO,
+            budget: None,
         }
+    }
+
+    /// Returns the budgets of a key and of all keys, where the client has these.
+    pub fn budgets(&self, per_key: BudgetRule, global: BudgetRule) -> (BudgetRule, BudgetRule) {
+        (self.budget).map_or((per_key, global), |set| (set, global.at_least(set)))
     }
 
     /// Returns whether `report` shows that its host works. An answer that is not tried again shows

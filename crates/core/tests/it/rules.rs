@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use politely_core::config::Config;
-use politely_core::host::{AcquireRequest, Decision, Host, KeyRule, Reason, Spacing};
+use politely_core::control::{AimdConfig, LawChoice, LawConfig};
+use politely_core::gate::BreakerConfig;
+use politely_core::host::{
+    AcquireRequest, Decision, Host, KeyRule, OperatorNumbers, Reason, Spacing, TroubleNumbers,
+};
 use politely_core::signal::{Quota, Report, Signal, Unit};
 use politely_core::{Rng, Timestamp};
 
@@ -67,6 +71,7 @@ fn a_declared_limit_is_the_interval_if_it_is_slower() {
         limits: Some(limits("120/min")),
         learn: false,
         spacing: Some(Spacing::Fixed),
+        ..KeyRule::default()
     };
     let gaps = gaps(&rule, 50);
     assert!(gaps.iter().all(|gap| (gap - 0.5).abs() < 0.005), "{gaps:?}");
@@ -79,7 +84,7 @@ fn a_rule_that_does_not_learn_leaves_only_its_limits() {
     let rule = KeyRule {
         limits: Some(limits("50/s")),
         learn: false,
-        spacing: None,
+        ..KeyRule::default()
     };
     host.follow_rule(now, Some(&rule), &config);
     let mut rng = Rng::new(1);
@@ -178,4 +183,145 @@ fn a_clock_that_is_set_back_sets_back_the_reset_of_a_stated_quota() {
         panic!("nothing is left until the reset");
     };
     granted(&mut host, at(13), 1, &config);
+}
+
+/// Reports `count` outcomes of requests, one a second from `from` on.
+fn outcomes(host: &mut Host, from: u64, count: u64, report: &Report, config: &Config) {
+    let mut rng = Rng::new(1);
+    for second in from..from + count {
+        let grant = granted(host, at(second), 0, config);
+        host.report(at(second), grant.lease, report, config, &mut rng);
+    }
+}
+
+fn troubled(trouble: TroubleNumbers) -> KeyRule {
+    KeyRule {
+        trouble,
+        ..KeyRule::default()
+    }
+}
+
+#[test]
+fn a_rule_sets_when_the_breaker_trips_and_how_long_it_rests() {
+    let config = Config::fixed(100.0, 100.0);
+    let breaker = BreakerConfig {
+        trip_after: 2,
+        rest_min: Duration::from_secs(30),
+        rest_max: Duration::from_secs(30),
+    };
+    let rule = troubled(TroubleNumbers {
+        breaker: Some(breaker),
+        ..TroubleNumbers::default()
+    });
+    let failure = Report::of(Signal::Unreachable);
+    for (rule, trips_after) in [(None, 5), (Some(&rule), 2)] {
+        let mut host = Host::new(&config, at(1));
+        host.follow_rule(at(1), rule, &config);
+        outcomes(&mut host, 1, trips_after, &failure, &config);
+        // The rest of a rule stays the same after a restart.
+        let mut host = Host::restore(&host.snapshot(), at(7), &config).expect("its own bytes");
+        let Decision::Wait(wait) = host.request(at(7), AcquireRequest::default(), &config) else {
+            assert!(rule.is_none(), "the breaker rests for 30 s");
+            continue;
+        };
+        assert_eq!((wait.reason, rule.is_some()), (Reason::Breaker, true));
+        assert!(wait.at >= at(32) && wait.at <= at(36), "{:?}", wait.at);
+    }
+}
+
+#[test]
+fn a_rule_with_a_cut_makes_the_law_aimd_until_the_rule_is_gone() {
+    let config = Config::api();
+    let rule = troubled(TroubleNumbers {
+        cut: Some(0.5),
+        ..TroubleNumbers::default()
+    });
+    let law = |host: &mut Host| host.explain(at(90), &config).in_force.law.0;
+    let mut host = Host::new(&config, at(1));
+    host.follow_rule(at(1), Some(&rule), &config);
+    assert_eq!(law(&mut host), "aimd");
+    let mut host = Host::restore(&host.snapshot(), at(2), &config).expect("its own bytes");
+    assert_eq!(
+        (law(&mut host), host.is_new_rule(Some(&rule))),
+        ("aimd", false)
+    );
+    host.forget(at(3), &config);
+    assert_eq!(law(&mut host), "aimd");
+    // An operator's choice comes first.
+    let choose = |law| OperatorNumbers {
+        law: Some(law),
+        ..OperatorNumbers::default()
+    };
+    host.set(at(4), choose(LawChoice::Fixed), &config);
+    assert_eq!(law(&mut host), "fixed");
+    host.set(at(5), choose(LawChoice::Configured), &config);
+    assert_eq!(law(&mut host), "aimd");
+    host.follow_rule(at(6), None, &config);
+    assert_eq!(law(&mut host), "discover");
+}
+
+#[test]
+fn a_rules_cut_is_the_share_of_the_rate_that_remains() {
+    // The law begins without its fast start, whose own cut returns to a rate that was served.
+    let mut config = Config::api();
+    config.law = LawConfig::Aimd(std::sync::Arc::new(AimdConfig {
+        slow_start: false,
+        ..AimdConfig::default()
+    }));
+    for (cut, share) in [(None, 0.8), (Some(0.25), 0.25)] {
+        let rule = troubled(TroubleNumbers {
+            cut,
+            ..TroubleNumbers::default()
+        });
+        let mut host = Host::new(&config, at(1));
+        host.follow_rule(at(1), Some(&rule), &config);
+        outcomes(&mut host, 2, 1, &Report::of(Signal::RateLimited), &config);
+        let rate = host.explain(at(3), &config).in_force.law_rate;
+        assert!(
+            (rate / config.limits.rate_start - share).abs() < 1e-9,
+            "{cut:?}: {rate}"
+        );
+    }
+}
+
+#[test]
+fn a_rule_bounds_the_backoff_of_a_refusal_without_a_wait() {
+    // An interval of 20 s: the first backoff is 40 s.
+    let config = Config::fixed(0.05, 1.0);
+    for (backoff_max, least, most) in [(None, 40, 44), (Some(7), 7, 8)] {
+        let rule = troubled(TroubleNumbers {
+            backoff_max: backoff_max.map(Duration::from_secs),
+            ..TroubleNumbers::default()
+        });
+        let mut host = Host::new(&config, at(1));
+        host.follow_rule(at(1), Some(&rule), &config);
+        outcomes(&mut host, 1, 1, &Report::of(Signal::RateLimited), &config);
+        let ends = host
+            .hold_ends(at(1))
+            .expect("a hold")
+            .since(at(1))
+            .as_secs();
+        assert!((least..=most).contains(&ends), "{ends}");
+    }
+}
+
+/// A state with a rule of the form before there were numbers of trouble: a flag, the gaps, a time.
+#[test]
+fn a_state_from_before_the_numbers_of_trouble_is_read() {
+    let config = Config::api();
+    for learn in [false, true] {
+        let rule = KeyRule {
+            learn,
+            spacing: Some(Spacing::Uniform),
+            ..KeyRule::default()
+        };
+        let mut host = Host::new(&config, at(1));
+        host.follow_rule(at(1), Some(&rule), &config);
+        let bytes = host.snapshot();
+        let (version, flags) = (18, 32);
+        assert_eq!(bytes[..2], [version, flags], "{bytes:?}");
+        assert_eq!(bytes[2..5], [u8::from(learn), 1, 1], "{bytes:?}");
+        let host = Host::restore(&bytes, at(2), &config).expect("its own bytes");
+        assert!(!host.is_new_rule(Some(&rule)));
+    }
 }

@@ -7,11 +7,13 @@
     reason = "the same calls as with a policy"
 )]
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::Method;
 use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
+use politely_core::retry::Policy;
 use politely_core::signal::{Outcome, Report, Scope, WallClock};
 
 use super::Limiter;
@@ -126,6 +128,10 @@ impl Plan {
 
     pub(crate) const fn needs_bodies(&self) -> bool {
         false
+    }
+
+    pub(crate) const fn retry_policy<'p>(&self, policy: &'p Policy) -> Cow<'p, Policy> {
+        Cow::Borrowed(policy)
     }
 
     pub(crate) const fn resends(&self, _: &Method) -> bool {

@@ -3,12 +3,14 @@
 //!
 //! The policy is applied here only, for the layers, for `politely fetch` and for the coordinator.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use politely_core::host::AcquireRequest;
 use politely_core::key::Key;
+use politely_core::retry::Policy;
 use politely_core::signal::{Outcome, Report, Scope, WallClock};
 use url::Url;
 
@@ -173,6 +175,12 @@ impl Plan {
     /// Returns whether a rule about answers reads the bodies of answers that are no error pages.
     pub fn needs_bodies(&self) -> bool {
         self.rule().is_some_and(Rule::needs_bodies)
+    }
+
+    /// Returns `policy` with the numbers that the rule sets for retries.
+    pub fn retry_policy<'p>(&self, policy: &'p Policy) -> Cow<'p, Policy> {
+        self.rule()
+            .map_or(Cow::Borrowed(policy), |rule| rule.trouble.over(policy))
     }
 
     /// Returns whether a refused request is sent again, whatever its method.

@@ -220,3 +220,49 @@ async fn a_request_that_is_given_up_leaves_its_share_to_its_group() {
     assert!(enter("a").arrival() > first);
     assert_eq!(enter("b").arrival(), first);
 }
+
+/// Returns the seconds before each attempt of a page that always answers 503, under `rules`.
+async fn gaps_of_attempts(rules: &str) -> Vec<f64> {
+    let limiter = limiter(rules);
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let (log, clock) = (Arc::clone(&sent), limiter.clone());
+    let host = tower::service_fn(move |request: Request<Empty<Bytes>>| {
+        let mut response = http::Response::new(Full::<Bytes>::from("page"));
+        if request.uri().path() == "/bad" {
+            log.lock().unwrap().push(clock.now());
+            *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        }
+        std::future::ready(Ok::<_, std::convert::Infallible>(response))
+    });
+    let service = PoliteLayer::new(limiter).layer(host);
+    // The host serves another page, so the failures are the page's own.
+    for path in ["good", "bad"] {
+        let request = Request::get(format!("http://a.example/{path}"));
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        service.clone().oneshot(request).await.unwrap();
+    }
+    let sent = sent.lock().unwrap();
+    let gaps = sent.windows(2);
+    gaps.map(|pair| pair[1].seconds_since(pair[0])).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_layer_waits_as_the_backoff_of_a_rule_says() {
+    let rule = "[[rule]]\nmatch = [\"a.example\"]\nbreaker = { failures = 0 }\n";
+    let of = |fields: &str| format!("{rule}{fields}");
+    let still = of("backoff = { base = \"7s\", factor = 1, max = \"7s\" }\njitter = \"none\"\n");
+    let gaps = gaps_of_attempts(&still).await;
+    assert_eq!(gaps.len(), 4, "{gaps:?}");
+    assert!(gaps.iter().all(|gap| (7.0..7.9).contains(gap)), "{gaps:?}");
+    let equal = still.replace("none", "equal");
+    let gaps = gaps_of_attempts(&equal).await;
+    assert!(gaps.iter().all(|gap| (3.5..7.9).contains(gap)), "{gaps:?}");
+    assert!(gaps.iter().any(|gap| *gap < 6.9), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_layer_spends_no_more_retries_than_the_budget_of_a_rule() {
+    let rule = "[[rule]]\nmatch = [\"a.example\"]\nbreaker = { failures = 0 }\n\
+                retry_budget = { ratio = 0, per_second = 0, burst = 2 }\n";
+    assert_eq!(gaps_of_attempts(rule).await.len(), 2);
+}

@@ -86,6 +86,8 @@ const LOG_FLUSHED: Duration = Duration::from_secs(1);
 pub struct Settings {
     /// The configuration of every key.
     pub config: Config,
+    /// The policy of the advice on retries.
+    pub retry: Policy,
     /// The profile's name, `crawler` or `api`, for display.
     pub profile: String,
     /// The law's name, for display.
@@ -102,6 +104,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             config: Config::crawler(),
+            retry: Policy::crawler(),
             profile: "crawler".to_owned(),
             law: "discover".to_owned(),
             key: KeyKind::Host,
@@ -275,7 +278,7 @@ impl Coordinator {
             waiting: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
-            policy: Policy::crawler(),
+            policy: settings.retry.clone(),
             classifier: Classifier::default(),
             retries: Retries::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, now),
             key: settings.key,

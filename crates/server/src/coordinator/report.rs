@@ -172,8 +172,7 @@ impl Coordinator {
         let ruled = of_rule.map(|answer| self.follow_answer(&key, &report, answer));
         let held = self.hold_others(plan.as_deref(), &report);
         aftermath.held.extend(held.iter().cloned());
-        let resends = rule.is_some_and(|rule| rule.resends(&attempt.method));
-        let next = self.next(&attempt, &report, &directions, &key, resends);
+        let next = self.next(&attempt, &report, &directions, &key, plan.as_deref());
         let answered = Answered {
             next,
             signal: is_told.then_some(meaning.into()),
@@ -253,7 +252,7 @@ impl Coordinator {
         let directions = Directions::unknown(now);
         Ok(ToldAnswer {
             permit: told.permit.clone(),
-            next: self.next(&attempt, &report, &directions, &key, false),
+            next: self.next(&attempt, &report, &directions, &key, None),
             late: true,
             ..ToldAnswer::default()
         })
@@ -266,12 +265,15 @@ impl Coordinator {
         report: &Report,
         directions: &Directions,
         key: &Key,
-        resends: bool,
+        plan: Option<&Plan>,
     ) -> Next {
         let Inner {
             retries, policy, ..
         } = &*self.0;
+        let resends = plan.is_some_and(|plan| plan.resends(&attempt.method));
         let mut attempt = attempt.as_resent(resends, report);
+        let by_rule = plan.map(|plan| plan.retry_policy(policy));
+        let policy = by_rule.as_deref().unwrap_or(policy);
         match retries.decide(policy, &mut attempt, report, directions, key, self.now()) {
             Decided::Done => Next::Done,
             Decided::Retry { after, is_charged } => Next::Retry {

@@ -18,6 +18,7 @@ mod budgets;
 mod crawl_delay;
 mod durable;
 mod given_up;
+mod llm_day;
 mod room;
 mod rules;
 mod rules_of_answers;
@@ -29,6 +30,7 @@ mod sessions;
 )]
 mod settings;
 mod shared;
+mod trouble;
 mod waiting;
 mod whose_fault;
 mod worker_shares;

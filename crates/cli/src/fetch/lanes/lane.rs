@@ -11,7 +11,7 @@ use std::sync::Arc;
 use politely::RefusalReason;
 use politely::core::Timestamp;
 use politely::core::fault::{GivenUp, Outage};
-use politely::core::retry::{Budget, BudgetRule};
+use politely::core::retry::Budget;
 use url::Url;
 
 use super::doubt::Doubts;
@@ -152,7 +152,7 @@ impl Lane {
             in_flight: 0,
             first_since: Timestamp::ZERO,
             waits_for: Cell::default(),
-            budget: Budget::full(&BudgetRule::PER_KEY, Timestamp::ZERO),
+            budget: Budget::UNTOUCHED,
             tally: Tally::default(),
             dirty: false,
             set_aside: None,

@@ -120,7 +120,7 @@ impl Lanes {
             finished: Vec::new(),
             sum: Tally::default(),
             machine: Machine::default(),
-            budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
+            budget: Budget::UNTOUCHED,
             policy,
         }
     }
@@ -384,18 +384,16 @@ impl Lanes {
         *untried = untried.saturating_sub(1);
     }
 
-    /// Returns the retry budgets that a request of lane `id` pays into and takes out of.
-    pub(crate) fn accounts(&mut self, id: LaneId) -> [Account<'_>; 2] {
-        [
-            Account {
-                budget: &mut self.all[id as usize].budget,
-                rule: &BudgetRule::PER_KEY,
-            },
-            Account {
-                budget: &mut self.budget,
-                rule: &BudgetRule::GLOBAL,
-            },
-        ]
+    /// Returns the retry budgets that a request of lane `id` pays into and takes out of, with
+    /// [`Policy::budgets`].
+    pub(crate) fn accounts<'a>(
+        &'a mut self,
+        id: LaneId,
+        (of_lane, of_all): &'a (BudgetRule, BudgetRule),
+    ) -> [Account<'a>; 2] {
+        let lane = &mut self.all[id as usize].budget;
+        let all = &mut self.budget;
+        [(lane, of_lane), (all, of_all)].map(|(budget, rule)| Account { budget, rule })
     }
 
     /// Records that a page of lane `id` is over.

@@ -271,7 +271,7 @@ impl Attempts {
             drop(span);
             let own = attempt.failures.own;
             let mut resent = attempt.as_resent(plan.resends(&attempt.method), &report);
-            let again = self.again(&mut resent, &report, &directions, key, copy);
+            let again = self.again(&mut resent, &report, &directions, &plan, copy);
             attempt.failures = resent.failures;
             let Some((after, copy)) = again else {
                 return came;
@@ -414,15 +414,15 @@ impl Attempts {
         attempt: &mut Attempt,
         report: &Report,
         directions: &Directions,
-        key: &Key,
+        plan: &Plan,
         copy: Option<R>,
     ) -> Option<(Duration, R)> {
         if report.signal != Signal::Ok && copy.is_none() {
             return None;
         }
         let now = self.limiter.now();
-        let (retries, policy) = (&self.retries, &self.policy);
-        match retries.decide(policy, attempt, report, directions, key, now) {
+        let (key, policy) = (plan.key(), plan.retry_policy(&self.policy));
+        match (self.retries).decide(&policy, attempt, report, directions, key, now) {
             Next::Retry { after, .. } => Some((after, copy?)),
             Next::GiveUp(reason) => {
                 tracing::debug!(%key, attempt = attempt.number, %reason, "given up");
