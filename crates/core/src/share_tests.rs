@@ -211,12 +211,13 @@ proptest! {
                     next_turn[worker] = Some(place.next_turn(rate, at(now) + Duration::from_micros(1)));
                 }
             }
+            // The coordinator charges also while nobody calls.
+            if is_up && (step % 4 == 0 || charged <= at(now)) {
+                charged = charge(&mut host, &members, rate, charged, at(now), &config);
+            }
             // A worker calls before it is granted anything.
             let is_called = (0..workers).any(|worker| !is_away(worker, now));
             if is_up && is_called {
-                if step % 4 == 0 || charged <= at(now) {
-                    charged = charge(&mut host, &members, rate, charged, at(now), &config);
-                }
                 while let Decision::Granted(grant) = host.request(at(now), AcquireRequest::default(), &config) {
                     host.cancel(at(now), grant.lease, None, &config);
                     left.push(now);

@@ -1,8 +1,8 @@
 //! How a key and its requests meet trouble: backoff, jitter, retry budget, breaker and cut.
 //!
-//! The same values are read from a rule of a policy, from a settings file and from flags. In a file
-//! a value with several parts is a table, `{ base = "1s", factor = 2 }`, and in a flag it is a list,
-//! `base=1s,factor=2`.
+//! The same values are read from a rule of a policy, from a settings file and from flags. In a
+//! file a value with several parts is a table, `{ base = "1s", factor = 2 }`, and in a flag it is
+//! a list, `base=1s,factor=2`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -166,7 +166,7 @@ fn the_example_shows_every_key_and_is_valid() {
         .collect();
     // A store excludes a coordinator.
     let is_other = |line: &&str| {
-        let others = ["coordinator", "client", "token-file"];
+        let others = ["coordinator", "client", "token-file", "on-unavailable"];
         others.iter().any(|other| line.starts_with(other))
     };
     let stored: String = whole

@@ -1,5 +1,5 @@
-//! What a rule of a policy sets for a key: declared limits, whether the law learns, the gaps between
-//! departures, and the numbers with which the key meets trouble.
+//! What a rule of a policy sets for a key: declared limits, whether the law learns, the gaps
+//! between departures, and the numbers with which the key meets trouble.
 
 use std::sync::Arc;
 use std::time::Duration;
