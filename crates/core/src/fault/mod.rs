@@ -18,6 +18,6 @@ mod outage;
 pub mod way;
 
 pub use machine::Machine;
-pub(crate) use outage::Failed;
 pub use outage::{Company, Failures, GivenUp, Outage, Verdict};
+pub(crate) use outage::{Failed, Reply};
 pub use way::Ways;

@@ -92,15 +92,23 @@ pub(crate) struct Failed {
     pub(crate) is_refusal: bool,
     /// Whether the answer says nothing against the host.
     pub(crate) is_plain: bool,
-    /// Whether the host did not answer: an unknown name, no connection, a failed handshake, a
-    /// time-out.
-    pub(crate) is_silence: bool,
-    /// Whether no connection came about. That is no URL's fault.
-    pub(crate) is_unreachable: bool,
+    /// How far the request came.
+    pub(crate) reply: Reply,
     /// The wait that the host asked for, or `None` if it named the URL alone.
     pub(crate) asked_wait: Option<Duration>,
     /// The other requests of its host.
     pub(crate) company: Company,
+}
+
+/// How far a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// To an answer, or the host's name could not be looked up.
+    Answered,
+    /// To no answer: an unknown name, a failed handshake, a time-out.
+    Silent,
+    /// To no connection. That is no URL's fault.
+    Unreachable,
 }
 
 /// The failures of one page.
@@ -266,7 +274,7 @@ impl Outage {
         // Another page was served between two failures of this one.
         let is_proven = page.own > 0 && page.served < self.served;
         page.served = self.served;
-        self.has_answered |= !failed.is_silence;
+        self.has_answered |= failed.reply == Reply::Answered;
         let is_silent = !self.has_answered;
         let trouble = self
             .trouble
@@ -282,7 +290,7 @@ impl Outage {
         // The shortest time for which the page is tried, if the failure counts against it.
         let tried_for = match failed.company {
             _ if is_proven => Some(Duration::ZERO),
-            _ if failed.is_unreachable && host_serves => None,
+            _ if failed.reply == Reply::Unreachable && host_serves => None,
             Company::Unknown | Company::Tried if trouble.evidence == Evidence::Several => None,
             Company::Untried => None,
             Company::Alone | Company::Unknown if !host_serves => Some(Duration::ZERO),

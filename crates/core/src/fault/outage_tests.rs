@@ -11,8 +11,7 @@ fn failure(url: &str) -> Failed {
         resource: Resource::of(url),
         is_refusal: false,
         is_plain: false,
-        is_silence: false,
-        is_unreachable: false,
+        reply: Reply::Answered,
         asked_wait: None,
         company: Company::Untried,
     }
@@ -129,8 +128,7 @@ fn no_url_is_charged_for_a_refused_connection_of_a_host_that_served() {
     outage.served();
     let failed = Failed {
         company: Company::Unknown,
-        is_silence: true,
-        is_unreachable: true,
+        reply: Reply::Unreachable,
         ..failure("a")
     };
     for second in 1..=900 {
@@ -251,7 +249,7 @@ fn plain_errors_of_all_that_is_left_end_after_a_minute() {
 
 fn silence(url: &str) -> Failed {
     Failed {
-        is_silence: true,
+        reply: Reply::Silent,
         ..failure(url)
     }
 }

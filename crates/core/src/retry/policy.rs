@@ -21,7 +21,7 @@ use http::Method;
 use super::attempt::Attempt;
 use super::backoff::Backoff;
 use super::budget::{Account, BudgetRule, withdraw};
-use crate::fault::{Company, Failed, GivenUp, Outage, Verdict};
+use crate::fault::{Company, Failed, GivenUp, Outage, Reply, Verdict};
 use crate::host::Directions;
 use crate::signal::{Failure, Report, Resource, Signal};
 use crate::{Rng, Timestamp};
@@ -257,9 +257,12 @@ impl Policy {
             // Where refusals count like failures, they do so by the number of attempts.
             is_refusal: is_refused || self.refusals == Refusals::Fail,
             is_plain: report.signal == Signal::UrlError,
-            // A resolver that fails says nothing about the host.
-            is_silence: report.status.is_none() && report.failure != Some(Failure::Resolver),
-            is_unreachable: report.failure == Some(Failure::Connect),
+            reply: match (report.status, report.failure) {
+                (None, Some(Failure::Connect)) => Reply::Unreachable,
+                // A resolver that fails says nothing about the host.
+                (None, failure) if failure != Some(Failure::Resolver) => Reply::Silent,
+                _ => Reply::Answered,
+            },
             asked_wait: report.retry_after.filter(|_| !url_fault),
             company,
         };
