@@ -18,6 +18,7 @@ pub(super) async fn serve() -> SocketAddr {
         Json(Acquired {
             items: grants(&call.items),
             retry_in_ms: None,
+            share: None,
         })
     };
     let report = |Json(call): Json<Report>| async move {
@@ -30,6 +31,7 @@ pub(super) async fn serve() -> SocketAddr {
             report: answers(&call.report),
             acquire: grants(&call.acquire),
             retry_in_ms: None,
+            share: None,
         })
     };
     let router = axum::Router::new()
@@ -54,6 +56,7 @@ fn grants(items: &[Item]) -> Vec<Answer> {
             slots: 1,
             interval_ms: 0.0,
             send_bodies: None,
+            limit: None,
         })
     };
     (0..items.len() as u32).map(grant).collect()
