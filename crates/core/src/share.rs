@@ -183,6 +183,11 @@ impl Members {
         })
     }
 
+    /// Returns whether no worker has a place.
+    pub const fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
     fn of_name(&mut self, name: &str) -> Option<&mut Member> {
         let mut members = self.places.iter_mut().flatten();
         members.find(|member| *member.name == *name)

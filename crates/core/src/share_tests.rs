@@ -211,8 +211,8 @@ proptest! {
                     next_turn[worker] = Some(place.next_turn(rate, at(now) + Duration::from_micros(1)));
                 }
             }
-            // The coordinator charges also while nobody calls.
-            if is_up && (step % 4 == 0 || charged <= at(now)) {
+            // The coordinator charges also while nobody calls, but not before the first call.
+            if is_up && !members.is_empty() && (step % 4 == 0 || charged <= at(now)) {
                 charged = charge(&mut host, &members, rate, charged, at(now), &config);
             }
             // A worker calls before it is granted anything.

@@ -55,6 +55,10 @@ impl Allowed {
     /// Returns the turns of silent workers per key that are not charged yet, and whether there is
     /// such a worker.
     fn take_turns(&mut self, now: Timestamp) -> (Vec<(Key, f64)>, bool) {
+        if self.members.is_empty() {
+            // The first call after a restart tells whose turns were used since the start.
+            return (Vec::new(), false);
+        }
         let places: Vec<Place> = self.members.silent(now).collect();
         let (from, until) = (self.charged.max(now - LATE_MAX), now + CHARGE_EVERY);
         self.charged = until;
