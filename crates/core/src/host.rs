@@ -297,6 +297,8 @@ impl Host {
 }
 
 #[cfg(test)]
+mod crawl_delay_tests;
+#[cfg(test)]
 #[expect(
     clippy::float_cmp,
     reason = "numbers that are set are in force to the bit"

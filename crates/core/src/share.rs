@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// What a coordinator charges a key for, without a grant.
+/// A charge to a key without a grant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Charge {
     /// Turns of silent workers, in tokens.

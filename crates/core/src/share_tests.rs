@@ -128,7 +128,7 @@ fn a_place_that_no_coordinator_told_is_ignored() {
     }
 }
 
-/// What a worker knows in the model.
+/// The knowledge of a worker in the model.
 #[derive(Clone, Copy, Default)]
 struct Told {
     place: Option<Place>,

@@ -17,7 +17,8 @@
 //! | --- | --- |
 //! | `scenario.rs`, `suite.rs`, `generate.rs`, `field.rs` | scenarios: read, named, random |
 //! | `run.rs`, `client.rs`, `polite.rs` | the event loop, and the clients that it drives |
-//! | `trace.rs`, `heard.rs` | the requests of a run, and their fates; headers as clients read them |
+//! | `trace.rs` | the requests of a run, and their fates |
+//! | `heard.rs` | headers as clients read them |
 //! | `rivals/`, `backoff.rs` | other published laws (feature `rivals`) |
 //! | `optimum/`, `score.rs`, `summary.rs` | the exact optimum, and the result against it |
 //! | `plot/` | pictures of runs |

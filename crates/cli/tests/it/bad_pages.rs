@@ -94,7 +94,8 @@ fn a_bad_page_is_tried_again_after_all_others() {
     });
 }
 
-/// P11 (ARCHITECTURE.md): a mix of faults, each with a URL of its own, delays no good page.
+/// P11 (docs/reference/promises.md): a mix of faults, each with a URL of its own, delays no good
+/// page.
 #[test]
 fn good_pages_are_served_in_turn_whatever_is_between_them() {
     let server = Server::start(|path, stream| match path[1..].parse::<usize>() {

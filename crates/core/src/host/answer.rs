@@ -12,8 +12,8 @@ use crate::gate::{HoldReason, LeaseId, Rate};
 use crate::signal::{Alike, Report, Signal};
 
 /// The furthest that a departure of a shared key is granted ahead, and the longest run. The process
-/// that keeps the state may lose its last grants (P7 in ARCHITECTURE.md), so this bounds how many
-/// it can lose.
+/// that keeps the state may lose its last grants (P7 in docs/reference/promises.md), so this bounds
+/// how many it can lose.
 pub const HORIZON: Duration = Duration::from_secs(2);
 
 /// An acquire request.

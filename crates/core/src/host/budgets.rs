@@ -293,7 +293,7 @@ impl Host {
 
     /// Adds what this key spent since its state was written, after the process that kept it was
     /// killed: the smaller remainder of each limit and the later end of the gap hold (P10 in
-    /// ARCHITECTURE.md).
+    /// docs/reference/promises.md).
     ///
     /// # Errors
     /// The bytes are not those of [`Host::spent`]. Nothing is changed.

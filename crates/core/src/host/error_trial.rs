@@ -40,7 +40,7 @@ const REFUSAL: f32 = 4.5;
 /// The part of a window in the share of broken pages.
 const FOLLOWS: f32 = 0.25;
 
-/// What is known about the plain 500s of one host.
+/// The knowledge about the plain 500s of one host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ErrorTrial {
     stage: Stage,
@@ -311,7 +311,7 @@ mod tests {
 
     #[derive(Debug, Default)]
     struct Seen {
-        /// The stages after [`Stage::Pages`], in turn.
+        /// How often the host became an overloaded one.
         overloads: u32,
         refusals: u32,
         slower: u32,

@@ -111,7 +111,9 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) -> Directions {
-        if self.is_known_limit(report) || self.is_overload(now, lease.as_ref(), report, config) {
+        if self.is_known_limit(report)
+            || self.is_refused_by_error(now, lease.as_ref(), report, config)
+        {
             return self.hear_limit(now, lease, report, config, rng);
         }
         let old = self.bounds(now, config);
@@ -133,7 +135,7 @@ impl Host {
                 _ if doubt == Doubt::Limited => Some(Signal::RateLimited),
                 _ if matches!(doubt, Doubt::Suspected | Doubt::Checking) => None,
                 Fault::Host => Some(report.signal),
-                Fault::Page if self.has_overload(report) => None,
+                Fault::Page if self.may_be_overload(report) => None,
                 Fault::Page => Some(Signal::Ok),
                 Fault::Outage | Fault::Url => None,
             };

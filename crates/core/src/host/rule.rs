@@ -59,19 +59,11 @@ pub enum Spacing {
 /// The part of a [`KeyRule`] that few rules have, and the next departure under its spacing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RuleState {
-    kind: Kind,
+    learn: bool,
     spacing: Option<Spacing>,
+    /// The numbers with which the key meets trouble, if there are some.
+    trouble: Option<Box<TroubleNumbers>>,
     next: Timestamp,
-}
-
-/// Whether a key learns under its rule. The first two are serialised like a flag, which was there
-/// before rules had numbers of trouble.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-enum Kind {
-    Frozen,
-    Learning,
-    /// The rule sets numbers of trouble.
-    InTrouble(bool, Box<TroubleNumbers>),
 }
 
 impl Default for KeyRule {
@@ -158,18 +150,11 @@ impl RuleState {
     }
 
     fn settings(&self) -> (bool, Option<Spacing>, TroubleNumbers) {
-        (self.learns(), self.spacing, self.trouble())
-    }
-
-    const fn learns(&self) -> bool {
-        matches!(self.kind, Kind::Learning | Kind::InTrouble(true, _))
+        (self.learn, self.spacing, self.trouble())
     }
 
     pub(super) fn trouble(&self) -> TroubleNumbers {
-        match &self.kind {
-            Kind::InTrouble(_, trouble) => **trouble,
-            Kind::Frozen | Kind::Learning => TroubleNumbers::default(),
-        }
+        self.trouble.as_deref().copied().unwrap_or_default()
     }
 
     /// Returns whether the numbers are within their bounds. Restored bytes may be anything.
@@ -209,12 +194,9 @@ impl Host {
         }
         let next = (rare.rule.as_ref()).map_or(Timestamp::ZERO, |rule| rule.next);
         rare.rule = (spacing.is_some() || !learn || has_trouble).then(|| RuleState {
-            kind: match learn {
-                _ if has_trouble => Kind::InTrouble(*learn, Box::new(*trouble)),
-                true => Kind::Learning,
-                false => Kind::Frozen,
-            },
+            learn: *learn,
             spacing: *spacing,
+            trouble: has_trouble.then(|| Box::new(*trouble)),
             next,
         });
         if cut != trouble.cut {
@@ -267,7 +249,7 @@ impl Host {
     /// Returns whether a rule says that only the declared limits hold.
     #[inline]
     pub(super) fn is_frozen_by_rule(&self) -> bool {
-        self.rule().is_some_and(|rule| !rule.learns())
+        self.rule().is_some_and(|rule| !rule.learn)
     }
 
     /// Returns whether a rule sets the gaps between departures.

@@ -367,7 +367,7 @@ impl Host {
     /// Notes an answer that tells whether plain 500s are those of an overloaded host. Returns
     /// whether this one is.
     #[inline]
-    pub(super) fn is_overload(
+    pub(super) fn is_refused_by_error(
         &mut self,
         now: Timestamp,
         lease: Option<&Lease>,
@@ -400,7 +400,7 @@ impl Host {
     }
 
     /// Returns whether the answer may be a refusal of an overloaded host.
-    pub(super) fn has_overload(&self, report: &Report) -> bool {
+    pub(super) fn may_be_overload(&self, report: &Report) -> bool {
         let suspicion = self.suspicion();
         report.is_plain_error() && suspicion.is_some_and(|known| known.errors.is_overload())
     }

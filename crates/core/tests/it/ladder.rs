@@ -95,8 +95,8 @@ struct Worker {
     rng: Rng,
     now: Timestamp,
     turn: usize,
-    /// What it knows of a host's other pages. The failures of a host are refused connections if it
-    /// knows nothing.
+    /// Its knowledge of a host's other pages. Without any, the failures of a host are refused
+    /// connections.
     company: Company,
 }
 
@@ -326,6 +326,7 @@ proptest! {
             }
         }
     }
+
     /// Its last pages fail alone, one after the other.
     #[test]
     fn no_page_pays_for_an_outage_if_nobody_knows_of_others(

@@ -1,5 +1,5 @@
-//! Tests of the promises of the core. P1 to P11 are the numbers in the table of promises in
-//! `ARCHITECTURE.md`.
+//! Tests of the promises of the core. P1 to P11 are the numbers in the list of promises in
+//! `docs/reference/promises.md`.
 
 mod bad_pages;
 mod budgets;
@@ -10,6 +10,7 @@ mod ladder;
 mod late_usage;
 mod long;
 mod model;
+mod overload;
 mod promises;
 mod replay;
 mod resets;

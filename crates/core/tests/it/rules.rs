@@ -304,24 +304,3 @@ fn a_rule_bounds_the_backoff_of_a_refusal_without_a_wait() {
         assert!((least..=most).contains(&ends), "{ends}");
     }
 }
-
-/// A state with a rule of the form before there were numbers of trouble: a flag, the gaps, a time.
-#[test]
-fn a_state_from_before_the_numbers_of_trouble_is_read() {
-    let config = Config::api();
-    for learn in [false, true] {
-        let rule = KeyRule {
-            learn,
-            spacing: Some(Spacing::Uniform),
-            ..KeyRule::default()
-        };
-        let mut host = Host::new(&config, at(1));
-        host.follow_rule(at(1), Some(&rule), &config);
-        let bytes = host.snapshot();
-        let (version, flags) = (18, 32);
-        assert_eq!(bytes[..2], [version, flags], "{bytes:?}");
-        assert_eq!(bytes[2..5], [u8::from(learn), 1, 1], "{bytes:?}");
-        let host = Host::restore(&bytes, at(2), &config).expect("its own bytes");
-        assert!(!host.is_new_rule(Some(&rule)));
-    }
-}

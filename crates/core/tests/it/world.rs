@@ -4,6 +4,9 @@
 //! holders and the server's answers, as plain lists and sequence numbers. After every step it
 //! compares this record with the host.
 
+mod books;
+mod poke;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -455,111 +458,11 @@ impl World {
         let told = self.host.explain(self.now, &self.config);
         self.rate_max = self.rate_max.max(told.rate);
     }
-
-    fn check_books(&self) {
-        let tally = self.host.tally();
-        assert_eq!(
-            tally.granted,
-            tally.reported + tally.cancelled + tally.expired + tally.live,
-            "P3: {tally:?}"
-        );
-        assert_eq!(tally.granted, self.granted);
-        assert_eq!(
-            self.host.in_flight(),
-            self.live.len(),
-            "P3: slots and leases"
-        );
-    }
-
-    /// Asserts P1 over every window, and P3 at the end: every slot is free after its lease expires.
-    pub(crate) fn close(mut self) {
-        let last = self.live.values().map(|out| out.expires).max();
-        self.now = last.unwrap_or(self.now).max(self.now);
-        self.latest = self.latest.max(self.now);
-        self.expire();
-        self.host.evictable(self.now, false, &self.config);
-        assert_eq!(self.host.in_flight(), 0, "P3: slots return");
-        self.check_books();
-
-        self.arrivals.sort_unstable();
-        let burst = match self.config.limits.refill {
-            Refill::Continuous => self.burst_max,
-            // A refill may come on top of the remaining tokens, which gives twice the burst, as
-            // with every fixed window.
-            Refill::Interval(_) => 2.0 * self.burst_max,
-        };
-        for (i, from) in self.arrivals.iter().enumerate() {
-            for (j, to) in self.arrivals.iter().enumerate().skip(i) {
-                let window = to.since(*from).as_secs_f64();
-                let most = burst + self.rate_max * (window + TIMER_SLACK) + 1.0;
-                let count = (j - i + 1) as f64;
-                assert!(
-                    count <= most + 1e-3,
-                    "P1: {count} in {window} s, at most {most}"
-                );
-            }
-        }
-    }
-
-    pub(crate) fn arrived(&self) -> usize {
-        self.arrivals.len()
-    }
 }
 
 fn pick(ids: impl Iterator<Item = u64>, which: usize) -> Option<u64> {
     let ids: Vec<u64> = ids.collect();
     (!ids.is_empty()).then(|| ids[which % ids.len()])
-}
-
-impl World {
-    /// Calls every method that a user of `host` may call, without checks by the model.
-    pub(crate) fn poke(&mut self, host: &mut Host, now: Timestamp, i: u64) {
-        const SIGNALS: [Signal; 6] = [
-            Signal::Ok,
-            Signal::RateLimited,
-            Signal::Overloaded,
-            Signal::Unreachable,
-            Signal::Blocked,
-            Signal::UrlError,
-        ];
-        let config = &self.config;
-        let ask = AcquireRequest {
-            slots: 3,
-            horizon: Duration::from_secs(i),
-            cost: i as u16 % 3,
-            bytes: i,
-            ..AcquireRequest::default()
-        };
-        let lease = match host.request(now, ask, config) {
-            Decision::Granted(grant) => grant.lease,
-            Decision::Wait(_) => LeaseId(i),
-        };
-        let report = Report {
-            latency: Duration::from_millis(i),
-            ..Report::of(SIGNALS[i as usize % SIGNALS.len()])
-        };
-        host.report(now, lease, &report, config, &mut self.rng);
-        host.cancel(now, LeaseId(lease.0.wrapping_add(1)), unused(false), config);
-        host.renew(now, LeaseId(lease.0.wrapping_add(2)), config);
-        host.set(now, OperatorNumbers::rate(1.0 + i as f64, 2.0), config);
-        let told = CrawlDelay {
-            pause: Duration::from_millis(i * 10),
-            fresh: Duration::from_secs(5),
-        };
-        host.crawl_delay(now, told, config);
-        host.look(now, config);
-        if i.is_multiple_of(7) {
-            host.forget(now, config);
-            host.resume_after(now, now + Duration::from_secs(i), config);
-        }
-        let _ = host.explain(now, config).line(now);
-        host.evictable(now, i.is_multiple_of(2), config);
-        let _ = host.snapshot();
-        if i == 15 {
-            host.forget_leases();
-            host.unpark(now, config);
-        }
-    }
 }
 
 /// Returns the refund of a permit for one plain request.

@@ -235,6 +235,36 @@ impl Shard {
 }
 
 impl Out {
+    /// Returns a permit of one slot that `worker` holds for `keys`, the first of which gets its
+    /// outcome.
+    ///
+    /// # Panics
+    /// If there are no keys.
+    pub(super) fn new(
+        permit: Permit,
+        keys: &[Key],
+        worker: Arc<Worker>,
+        start: Timestamp,
+        lease: Duration,
+    ) -> Self {
+        Self {
+            permit: Some(permit),
+            heard: None,
+            expired: false,
+            key: keys[0].clone(),
+            others: keys[1..].into(),
+            worker,
+            wish: 0,
+            start,
+            until: start + lease,
+            interval: Duration::ZERO,
+            slots: 1,
+            resource: None,
+            plan: None,
+            session: None,
+        }
+    }
+
     /// Returns the keys that it was granted for.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         std::iter::once(&self.key).chain(&self.others).cloned()

@@ -123,7 +123,10 @@ impl Coordinator {
     }
 
     /// Calls `restore`, and once more if saved keys had to make room.
-    fn with_room<T>(&self, restore: impl Fn() -> Result<T, SetError>) -> Result<T, SetError> {
+    pub(super) fn with_room<T>(
+        &self,
+        restore: impl Fn() -> Result<T, SetError>,
+    ) -> Result<T, SetError> {
         let saves = |store: &Store| store.save_all(self.learned());
         match restore() {
             Err(SetError::Full(_)) if self.0.store.as_ref().is_some_and(saves) => restore(),
@@ -142,10 +145,9 @@ impl Coordinator {
             if start + lease <= now {
                 continue;
             }
-            let others: Result<Box<[Key]>, _> =
+            let others: Result<Vec<Key>, _> =
                 granted.others.iter().map(|key| Key::parse(key)).collect();
-            let others = others.unwrap_or_default();
-            let keys: Vec<Key> = [std::slice::from_ref(&key), &others[..]].concat();
+            let keys = [vec![key], others.unwrap_or_default()].concat();
             let earlier = Earlier {
                 keys: &keys,
                 start,
@@ -164,20 +166,8 @@ impl Coordinator {
                 self.0.wishes.restore(granted.wish, arrival, now, number);
             }
             let out = Out {
-                permit: Some(permit),
-                heard: None,
-                expired: false,
-                key,
-                others,
-                worker,
                 wish: granted.wish,
-                start,
-                until: start + lease,
-                interval: Duration::ZERO,
-                slots: 1,
-                resource: None,
-                plan: None,
-                session: None,
+                ..Out::new(permit, &keys, worker, start, lease)
             };
             self.0.permits.put(number, out);
         }

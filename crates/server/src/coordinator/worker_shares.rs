@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::share::{Charge, Members, Place};
-use politely::{Earlier, Explanation, Plan};
+use politely::{Earlier, Explanation, Plan, SetError};
 use politely_api::wire::{self, Item, KeyLimit, SharePlace, Told, ToldAnswer, WorkerShare};
 
 use super::Coordinator;
@@ -255,45 +255,35 @@ impl Coordinator {
 
     fn grant_sent(&self, worker: &Worker, wanted: &Wanted<'_>) -> Result<Number, wire::Error> {
         let (inner, now) = (&self.0, self.now());
-        for key in &wanted.keys {
-            let charged = inner
-                .limiter
-                .charge_share(key, &Charge::Sent(wanted.ask.clone()));
-            charged.map_err(|full| error("sent", &full.to_string()))?;
-        }
-        let permit = inner.limiter.readmit(&Earlier {
+        let charge = Charge::Sent(wanted.ask.clone());
+        let earlier = Earlier {
             keys: &wanted.keys,
             start: now,
             lease: BODY_LEASE,
             estimate: &wanted.ask.units,
-        });
-        let permit = permit.map_err(|why| error("sent", &why.to_string()))?;
+        };
+        let full = |why: SetError| error("sent", &why.to_string());
+        for key in &wanted.keys {
+            self.with_room(|| Ok(inner.limiter.charge_share(key, &charge)?))
+                .map_err(full)?;
+        }
+        let permit = self.with_room(|| inner.limiter.readmit(&earlier));
+        let permit = permit.map_err(full)?;
         let number = inner.permits.numbers(1);
         let wish = wanted.claim.as_ref().map_or(0, |claim| {
             claim.granted(number);
             claim.wish()
         });
         inner.wishes.written(wish, number);
-        let (key, others) = (wanted.keys[0].clone(), wanted.keys[1..].into());
         let worker = self.worker(worker.name());
         worker.granted(1);
-        inner.watch.granted(now, &key, 1);
-        inner.usage.granted(now, worker.name(), &key, 1, None);
+        inner.watch.granted(now, &wanted.keys[0], 1);
+        (inner.usage).granted(now, worker.name(), &wanted.keys[0], 1, None);
         let out = Out {
-            permit: Some(permit),
-            heard: None,
-            expired: false,
-            key,
-            others,
-            worker,
             wish,
-            start: now,
-            until: now + BODY_LEASE,
-            interval: Duration::ZERO,
-            slots: 1,
             resource: wanted.resource,
             plan: wanted.plan.clone(),
-            session: None,
+            ..Out::new(permit, &wanted.keys, worker, now, BODY_LEASE)
         };
         inner.permits.put(number, out);
         Ok(number)

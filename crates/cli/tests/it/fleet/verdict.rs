@@ -1,4 +1,4 @@
-//! Assertions of the promises P1, P2 and P4 (ARCHITECTURE.md), by the hosts' log.
+//! Assertions of the promises P1, P2 and P4 (docs/reference/promises.md), by the hosts' log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

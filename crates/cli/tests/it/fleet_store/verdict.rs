@@ -1,4 +1,5 @@
-//! Assertions of the promises (ARCHITECTURE.md), by the hosts' log and the engine's cells.
+//! Assertions of the promises (docs/reference/promises.md), by the hosts' log and the engine's
+//! cells.
 
 use politely::cells::Engine;
 use politely::cells::redis::Redis;

@@ -78,20 +78,12 @@ impl Call<'_> {
             let number = Number(number.0 + i as u64);
             let start = permit.start().max(now);
             let out = Out {
-                permit: Some(permit),
-                heard: None,
-                expired: false,
-                key: key.clone(),
-                worker: Arc::clone(self.worker),
                 wish,
-                start,
-                until: start + lease,
                 interval,
                 slots,
-                others: others.into(),
                 resource: wanted.resource.filter(|_| slots == 1),
                 plan: wanted.plan.clone(),
-                session: None,
+                ..Out::new(permit, &wanted.keys, Arc::clone(self.worker), start, lease)
             };
             inner.permits.put(number, out);
             self.granted.push(Leaving {

@@ -125,3 +125,98 @@ async fn the_rate_of_all_rises_and_falls_where_nothing_is_learned() {
         .await;
     assert_eq!(coordinator.rate("old.example"), 5.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_operators_numbers_hold_at_once() {
+    let coordinator = coordinator(Config::crawler());
+    let key = Key::host("h.example").unwrap();
+    let worker = coordinator.worker("a");
+    let patch = |patch: &str| serde_json::from_str::<KeyPatch>(patch).unwrap();
+    coordinator
+        .patch_key(&key, &patch(r#"{"hold_ms": 20000}"#))
+        .await
+        .unwrap();
+    let (retry, reason, _) = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .wait();
+    assert_eq!((retry, reason.as_str()), (20_000, "hold, operator"));
+    coordinator
+        .patch_key(&key, &patch(r#"{"unpark": true, "rate": 0.25}"#))
+        .await
+        .unwrap();
+    coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    let (retry, ..) = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .wait();
+    assert!((3_900..=4_000).contains(&retry), "{retry}");
+    let numbers = r#"{"burst": 3, "in_flight": 2}"#;
+    coordinator.patch_key(&key, &patch(numbers)).await.unwrap();
+    let all = r#"{"rate": 0.25, "burst": 3, "in_flight": 2}"#;
+    assert_eq!(coordinator.numbers(&key), patch(all));
+    let taken = r#"{"rate": null, "in_flight": null}"#;
+    coordinator.patch_key(&key, &patch(taken)).await.unwrap();
+    assert_eq!(coordinator.numbers(&key), patch(r#"{"burst": 3}"#));
+    let explained = coordinator.limiter().explain(&key).unwrap();
+    assert!(explained.rate > 0.25, "{}", explained.rate);
+    coordinator
+        .patch_key(&key, &patch(r#"{"forget": true}"#))
+        .await
+        .unwrap();
+    assert_eq!(coordinator.numbers(&key), KeyPatch::default());
+    for (field, bad) in [
+        ("rate", r#"{"rate": 0}"#),
+        ("burst", r#"{"burst": 0.5}"#),
+        ("in_flight", r#"{"in_flight": 0}"#),
+    ] {
+        assert_eq!(
+            coordinator
+                .patch_key(&key, &patch(bad))
+                .await
+                .unwrap_err()
+                .field(),
+            field
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_control_call_is_applied_while_running() {
+    let coordinator = coordinator(Config::fixed(100.0, 1.0));
+    let worker = coordinator.worker("a");
+    let patch =
+        serde_json::from_str(r#"{"crawling":{"rate_per_host":2.0,"rate_burst":5}}"#).unwrap();
+    coordinator.patch_config(&patch).await.unwrap();
+    let config = coordinator.config();
+    assert_eq!(
+        (
+            config.crawling.rate_per_host,
+            config.crawling.rate_burst,
+            config.version
+        ),
+        (Some(2.0), 5.0, 2)
+    );
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for _ in 0..5 {
+        coordinator
+            .one(&worker, item("h.example", ""), AT_ONCE)
+            .await
+            .granted();
+    }
+    assert_eq!(
+        coordinator
+            .one(&worker, item("h.example", ""), AT_ONCE)
+            .await
+            .wait()
+            .0,
+        500
+    );
+    let wrong = serde_json::from_str(r#"{"crawling":{"rate_per_host":-1}}"#).unwrap();
+    let wrong = coordinator.patch_config(&wrong).await.unwrap_err();
+    assert_eq!(wrong.field(), "crawling.rate_per_host");
+    assert_eq!(coordinator.config().version, 2);
+}

@@ -1,4 +1,4 @@
-//! What a worker does while no coordinator answers: it waits, stops, or goes on with its share.
+//! A worker without a coordinator: it waits, stops, or goes on with its share.
 //!
 //! The share is that of the last answer: a place among the live workers, and the limit of each key
 //! at its last grant. `politely_core::share` has the turns. A key without a limit waits: it was
