@@ -39,7 +39,11 @@ pub struct TroubleSettings {
 
 /// `{ base = "1s", factor = 2, max = "60s" }`. A part that is absent stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "parts such as `base`, `factor` and `max`"
+)]
 pub struct BackoffSetting {
     base: Option<Span>,
     factor: Option<f64>,
@@ -62,7 +66,11 @@ pub enum JitterSetting {
 
 /// `{ ratio = 0.2, per_second = 1, burst = 10 }`, which are also the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "parts such as `ratio`, `per_second` and `burst`"
+)]
 pub struct RetryBudgetSetting {
     ratio: f64,
     per_second: f64,
@@ -71,7 +79,11 @@ pub struct RetryBudgetSetting {
 
 /// `{ failures = 5, open = "1s", open_max = "60s" }`, which are also the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "parts such as `failures`, `open` and `open_max`"
+)]
 pub struct BreakerSetting {
     failures: u16,
     open: Span,
@@ -80,7 +92,7 @@ pub struct BreakerSetting {
 
 /// `500ms`, `60s`, `5min` or `1h`.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "Value")]
 struct Span(Duration);
 
 impl TroubleSettings {
@@ -223,10 +235,13 @@ impl fmt::Debug for Span {
     }
 }
 
-impl TryFrom<String> for Span {
+impl TryFrom<Value> for Span {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(value: Value) -> Result<Self, String> {
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
         let shown = text.escape_debug();
         let why =
             || format!("`{shown}`: write it as `500ms`, `60s`, `5min` or `1h`, at most a day");
@@ -234,11 +249,33 @@ impl TryFrom<String> for Span {
     }
 }
 
+/// A setting that a flag may have as its value.
+pub trait FlagValue: DeserializeOwned {
+    /// A value, as it is written in a flag.
+    const EXAMPLE: &str;
+}
+
+impl FlagValue for BackoffSetting {
+    const EXAMPLE: &str = "base=1s,factor=2,max=60s";
+}
+
+impl FlagValue for JitterSetting {
+    const EXAMPLE: &str = "full";
+}
+
+impl FlagValue for RetryBudgetSetting {
+    const EXAMPLE: &str = "ratio=0.2,per_second=1,burst=10";
+}
+
+impl FlagValue for BreakerSetting {
+    const EXAMPLE: &str = "failures=5,open=1s,open_max=60s";
+}
+
 /// Reads the value of a flag: a word, or `name=value,…`.
 ///
 /// # Errors
 /// Why it is no such value, on one line.
-pub fn of_flag<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+pub fn of_flag<T: FlagValue>(text: &str) -> Result<T, String> {
     let one = |text: &str| {
         let text = text.trim();
         let number = (text.parse().map(Value::Integer)).or_else(|_| text.parse().map(Value::Float));
@@ -250,9 +287,11 @@ pub fn of_flag<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     };
     let parts: Option<Table> = text.split(',').map(part).collect();
     let value = parts.map_or_else(|| one(text), Value::Table);
-    value
-        .try_into()
-        .map_err(|why: toml::de::Error| why.message().to_owned())
+    let wrong = |why: toml::de::Error| match why.message() {
+        why if why.starts_with("invalid") => format!("{why}; write it as `{}`", T::EXAMPLE),
+        why => why.to_owned(),
+    };
+    value.try_into().map_err(wrong)
 }
 
 /// Reads `500ms`, `60s`, `5min` or `1h`: at least a millisecond, at most a day.

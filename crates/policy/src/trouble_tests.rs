@@ -110,7 +110,7 @@ fn a_number_out_of_bounds_is_one_line_with_its_place() {
         ("backoff = 3", 3, "invalid type"),
         ("backoff = { bas = \"1s\" }", 3, "unknown field `bas`"),
         ("backoff = { base = \"1 parsec\" }", 3, "write it as"),
-        ("backoff = { base = 1 }", 3, "expected a string"),
+        ("backoff = { base = 1 }", 3, "write it as `500ms`"),
         ("backoff = { base = \"0s\" }", 3, "write it as"),
         ("backoff = { max = \"25h\" }", 3, "at most a day"),
         ("backoff = { max = \"50ms\" }", 1, "at least 100ms"),
@@ -167,4 +167,19 @@ fn a_number_out_of_bounds_is_one_line_with_its_place() {
     for flag in ["", "base", "base=", "base=1s,,", "=", "base=x"] {
         assert!(of_flag::<BackoffSetting>(flag).is_err(), "{flag}");
     }
+}
+
+#[test]
+fn a_flag_with_a_wrong_value_says_how_to_write_it() {
+    fn check<T: FlagValue>(wrong: &str) {
+        assert!(of_flag::<T>(T::EXAMPLE).is_ok(), "{}", T::EXAMPLE);
+        let why = of_flag::<T>(wrong).err().expect("it is wrong");
+        assert!(why.contains("write it as"), "{wrong}: {why}");
+        assert_eq!(why.lines().count(), 1, "{why}");
+    }
+    check::<BackoffSetting>("5s");
+    check::<BackoffSetting>("max=5");
+    check::<JitterSetting>("3");
+    check::<RetryBudgetSetting>("ratio=x");
+    check::<BreakerSetting>("failures=-1");
 }
