@@ -9,24 +9,28 @@ use serde_json::{Value, json};
 use crate::durable::{call, serve_with};
 use crate::fleet::http::Http;
 use crate::misbehaving::{Server, respond};
-use crate::run::{Said, fast, politely, run};
+use crate::run::{Said, fast, fetch_at, politely, run};
 
-/// Returns a host with one page that always answers 503.
+/// Returns a host with one page that always answers 500.
 fn host() -> Server {
     Server::start(|path, stream| match path {
-        "/bad" => respond(stream, "503 Service Unavailable", "", ""),
+        "/bad" => respond(stream, "500 Internal Server Error", "", ""),
         _ => respond(stream, "200 OK", "", "page"),
     })
 }
 
+/// The number of good pages. They last for four seconds, so the bad page never fails alone.
+const GOOD: usize = 20;
+
 /// Fetches the bad page among good ones. Returns the output and the times of the bad page.
 fn fetch_bad(server: &Server, args: &[&str]) -> (Said, Vec<Instant>) {
-    let urls = ["1", "2", "bad", "3"].map(|path| server.url(path));
-    let said = run(fast()
-        .args(["--no-robots", "--in-flight", "1"])
+    let good = (1..GOOD).map(|page| server.url(&page.to_string()));
+    let said = run(fetch_at("5")
+        .args(["--in-flight", "1"])
         .args(args)
-        .args(urls));
-    assert_eq!(said.rows().len(), 4, "{}", said.err);
+        .args([server.url("0"), server.url("bad")])
+        .args(good));
+    assert_eq!(said.rows().len(), GOOD + 1, "{}", said.err);
     let times = server.times().into_iter();
     let bad = times.filter_map(|(path, at)| (path == "/bad").then_some(at));
     (said, bad.collect())
