@@ -1,4 +1,4 @@
-"""What a worker does while no coordinator answers: it waits, stops, or goes on with its share.
+"""A worker without a coordinator: it waits, stops, or goes on with its share.
 
 The share is that of the last answer: a place among the live workers, and the limit of each key at
 its last grant. Of N workers each has every N-th turn of a key, and turn k is at k / rate on the
