@@ -15,6 +15,7 @@ pub(crate) const LONG_VERSION: &str = concat!(
 /// Returns the error for a command or value that this binary was built without.
 #[cfg(not(all(
     feature = "grpc",
+    feature = "postgres",
     feature = "rivals",
     feature = "top",
     feature = "zookeeper"

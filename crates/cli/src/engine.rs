@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use politely::cells::Engine;
+#[cfg(feature = "postgres")]
+use politely::cells::postgres::Postgres;
 use politely::cells::redis::Redis;
 #[cfg(feature = "zookeeper")]
 use politely::cells::zookeeper::ZooKeeper;
@@ -14,23 +16,29 @@ const REDIS: [&str; 4] = ["redis", "rediss", "valkey", "valkeys"];
 
 /// Creates an engine for the servers of `url`. It connects at its first call.
 pub(crate) fn connect(url: &str) -> Result<Arc<dyn Engine>, Wrong> {
-    let wrong = |why: &dyn std::fmt::Display| Wrong(format!("--store: {why}"));
     let (scheme, _) = url.split_once("://").unwrap_or_default();
     match scheme.split('+').next().unwrap_or_default() {
-        _ if is_redis(url) => match Redis::connect(url) {
-            Ok(engine) => Ok(Arc::new(engine)),
-            Err(why) => Err(wrong(&why)),
-        },
+        _ if is_redis(url) => engine(Redis::connect(url)),
+        #[cfg(not(feature = "postgres"))]
+        "postgres" | "postgresql" => Err(crate::build::without("PostgreSQL", "postgres")),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => engine(Postgres::connect(url)),
         #[cfg(not(feature = "zookeeper"))]
         "zookeeper" | "zookeepers" => Err(crate::build::without("ZooKeeper", "zookeeper")),
         #[cfg(feature = "zookeeper")]
-        "zookeeper" | "zookeepers" => match ZooKeeper::connect(url) {
-            Ok(engine) => Ok(Arc::new(engine)),
-            Err(why) => Err(wrong(&why)),
-        },
-        _ => Err(wrong(&format_args!(
-            "unknown scheme \"{scheme}\"; use redis://, redis+sentinel://, redis+cluster:// or zookeeper://"
+        "zookeeper" | "zookeepers" => engine(ZooKeeper::connect(url)),
+        _ => Err(Wrong(format!(
+            "--store: unknown scheme \"{scheme}\"; use redis://, redis+sentinel://, redis+cluster://, postgres:// or zookeeper://"
         ))),
+    }
+}
+
+fn engine<E: Engine>(
+    connected: Result<E, impl std::fmt::Display>,
+) -> Result<Arc<dyn Engine>, Wrong> {
+    match connected {
+        Ok(engine) => Ok(Arc::new(engine)),
+        Err(why) => Err(Wrong(format!("--store: {why}"))),
     }
 }
 
@@ -51,8 +59,8 @@ mod tests {
         }
         for (url, told) in [
             (
-                "postgres://a",
-                "--store: unknown scheme \"postgres\"; use redis://",
+                "mysql://a",
+                "--store: unknown scheme \"mysql\"; use redis://",
             ),
             ("a:2181", "--store: unknown scheme \"\"; use redis://"),
             ("redis://a:b", "`a:b` is no server's address"),
@@ -64,6 +72,15 @@ mod tests {
             let error = connect(url).err().expect(url).to_string();
             assert!(error.contains(told), "{url}: {error}");
         }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_postgres_url_selects_a_server() {
+        assert!(connect("postgres://ann@a/db").is_ok());
+        let error = connect("postgres://a/db?sslmode=prefer").err();
+        let error = error.expect("no engine").to_string();
+        assert!(error.starts_with("--store: \"sslmode=prefer\""), "{error}");
     }
 
     #[cfg(feature = "zookeeper")]

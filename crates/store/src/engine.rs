@@ -16,6 +16,7 @@
 //! | --- | --- |
 //! | [`Memory`](crate::Memory): one process, for tests and simulations | this crate |
 //! | Redis and Valkey | the crate `politely-redis` |
+//! | `PostgreSQL` | the crate `politely-postgres` |
 //! | `ZooKeeper` | the crate `politely-zookeeper` |
 
 use std::future::Future;

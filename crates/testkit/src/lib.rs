@@ -1,6 +1,6 @@
 //! Real servers for the tests and benchmarks of this workspace: processes ([`process`]), Redis and
-//! Valkey ([`redis`]), `ZooKeeper` ([`zookeeper`]), an OpenTelemetry collector ([`collector`]), and
-//! hosts with real limits ([`RealTown`]).
+//! Valkey ([`redis`]), `PostgreSQL` ([`postgres`]), `ZooKeeper` ([`zookeeper`]), an OpenTelemetry
+//! collector ([`collector`]), and hosts with real limits ([`RealTown`]).
 //!
 //! The hosts are nginx, express-rate-limit and Flask-Limiter, configured as their users do.
 //!
@@ -18,7 +18,7 @@
 //! | `nginx.rs`, `express.rs`, `flask.rs` | the servers behind these hosts |
 //! | `log.rs` | the requests that a host saw |
 //! | `steady.rs` | the share of its limit that a client used, and its refusals |
-//! | `redis/`, `zookeeper.rs`, `collector.rs` | engines and a collector that tests stop |
+//! | `redis/`, `postgres.rs`, `zookeeper.rs`, `collector.rs` | engines and a collector that tests stop |
 //! | `process.rs` | processes that end with the test, and the programs that tests need |
 //!
 //! # What is not here
@@ -35,6 +35,7 @@ mod flask;
 mod kind;
 mod log;
 mod nginx;
+pub mod postgres;
 pub mod process;
 pub mod redis;
 mod steady;

@@ -198,7 +198,8 @@ impl RedisServer {
     }
 }
 
-fn certify(folder: &Path, ip: &str) {
+/// Writes a certificate for `ip` and its key to `cert.pem` and `key.pem`.
+pub(super) fn certify(folder: &Path, ip: &str) {
     let names = format!("subjectAltName=IP:{ip}");
     let out = Command::new(tool("openssl"))
         .current_dir(folder)
@@ -219,7 +220,7 @@ fn certify(folder: &Path, ip: &str) {
             "-days",
             "2",
             "-subj",
-            "/CN=redis",
+            "/CN=engine",
         ])
         .args([
             "-addext",

@@ -1,5 +1,5 @@
 //! F1 and F3: processes are killed at any point, and others are started in their place. The
-//! servers of a `ZooKeeper` ensemble are killed among them.
+//! servers of a `ZooKeeper` ensemble, and a `PostgreSQL`, are killed among them.
 
 use std::env;
 
@@ -7,6 +7,7 @@ use politely::core::Rng;
 
 use super::crew::{Crew, fixed, same};
 use crate::fleet::{open_hosts, restart_alone, verdict::Numbers};
+use politely_testkit::postgres::PostgresServer;
 use politely_testkit::redis::RedisServer;
 use politely_testkit::zookeeper::Ensemble;
 
@@ -44,6 +45,22 @@ fn killed_processes_and_servers_grant_nothing_twice() {
             let victim = (ensemble.leader() + follower as usize) % 3;
             ensemble.members[victim].kill();
             ensemble.members[victim].start_again();
+        }
+        is_server
+    });
+}
+
+/// Each of its commits is on disk before it is acknowledged (P7).
+#[test]
+fn killed_processes_and_a_killed_database_grant_nothing_twice() {
+    let _alone = restart_alone();
+    let mut server = PostgresServer::start("");
+    let url = server.url();
+    kill_processes(&url, |kill| {
+        let is_server = kill % SERVER_EVERY == 0;
+        if is_server {
+            server.kill();
+            server.start_again();
         }
         is_server
     });

@@ -2,6 +2,7 @@
 //! cells.
 
 use politely::cells::Engine;
+use politely::cells::postgres::Postgres;
 use politely::cells::redis::Redis;
 use politely::cells::zookeeper::ZooKeeper;
 use politely::core::config::Config;
@@ -133,10 +134,10 @@ impl Crew {
     /// Returns the explanation of one URL's host by the cell in the engine at `url`.
     pub(super) fn look_at(&self, url: &str, config: &Config, page: &str) -> Explanation {
         let _inside = self.runtime.enter();
-        let engine: Arc<dyn Engine> = if url.starts_with("zookeeper:") {
-            Arc::new(ZooKeeper::connect(url).expect("the URL is fine"))
-        } else {
-            Arc::new(Redis::connect(url).expect("the URL is fine"))
+        let engine: Arc<dyn Engine> = match url.split_once(':').expect("a URL").0 {
+            "zookeeper" => Arc::new(ZooKeeper::connect(url).expect("the URL is fine")),
+            "postgres" => Arc::new(Postgres::connect(url).expect("the URL is fine")),
+            _ => Arc::new(Redis::connect(url).expect("the URL is fine")),
         };
         let limiter = Limiter::builder().config(config.clone()).store(engine);
         let limiter = limiter.build().expect("the configuration is sound");

@@ -3,6 +3,7 @@
 //! | engine | feature |
 //! | --- | --- |
 //! | [`Memory`]: one process, for tests and simulations | |
+//! | `postgres::Postgres`: a table of `PostgreSQL` | `postgres` |
 //! | `redis::Redis`: Redis and Valkey | `redis` |
 //! | `zookeeper::ZooKeeper`: an ensemble of `ZooKeeper` servers | `zookeeper` |
 
@@ -10,6 +11,12 @@ pub use politely_store::{
     Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, Risk, Severity, TimeSource,
     Version, Write, Written,
 };
+
+/// A table of a `PostgreSQL` server.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use politely_postgres::*;
+}
 
 /// Redis and Valkey: one server, a master behind Sentinels, or a cluster.
 #[cfg(feature = "redis")]

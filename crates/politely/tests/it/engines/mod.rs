@@ -8,6 +8,8 @@ use std::sync::Arc;
 use politely::Clock;
 use politely::cells::{Engine, EngineError, Memory, Version, Write, Written};
 
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "zookeeper")]
@@ -21,7 +23,7 @@ pub(crate) trait Running {
 
     /// Deletes all cells.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "zookeeper")),
+        not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
         allow(dead_code, reason = "memory is made anew")
     )]
     fn empty(&self);

@@ -271,7 +271,7 @@ pub(crate) struct Told {
     pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
     /// Whether the client must watch again, because the watch failed or ended.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "zookeeper")),
+        not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
         allow(dead_code, reason = "memory always tells")
     )]
     pub(crate) unheard: bool,
