@@ -85,7 +85,8 @@ async fn measure(ensemble: &Ensemble, name: &str, state: &[u8]) {
         let created = raw.create(&path(cell), &vec![7; bytes], &persistent).await;
         created.expect("a new znode");
     }
-    commit(&engine, state, 0).await;
+    let cells: Vec<usize> = (0..CELLS).collect();
+    commit(&engine, state, 0, &cells, BATCH).await;
 
     let (mut sets, mut ours, mut done) = (Vec::new(), Vec::new(), 0_u32);
     for _ in 0..ROUNDS {
@@ -103,7 +104,7 @@ async fn measure(ensemble: &Ensemble, name: &str, state: &[u8]) {
         sets.push(count / began.elapsed().as_secs_f64());
         let began = Instant::now();
         for round in first..last {
-            commit(&engine, state, round + 1).await;
+            commit(&engine, state, round + 1, &cells, BATCH).await;
         }
         ours.push(count / began.elapsed().as_secs_f64());
     }
@@ -114,9 +115,15 @@ async fn measure(ensemble: &Ensemble, name: &str, state: &[u8]) {
     );
 }
 
-/// Changes each cell once, from the version `known` to the next one.
-async fn commit(engine: &ZooKeeper, state: &[u8], known: u32) {
-    let write = |cell| Write {
+/// Changes each of `cells` once, from the version `known` to the next one, in batches of `size`.
+pub(crate) async fn commit(
+    engine: &dyn Engine,
+    state: &[u8],
+    known: u32,
+    cells: &[usize],
+    size: usize,
+) {
+    let write = |&cell: &usize| Write {
         cell: Arc::from(format!("politely:host-{cell}.example.com")),
         expected: (known > 0).then(|| version(cell, known)),
         before: None,
@@ -124,11 +131,9 @@ async fn commit(engine: &ZooKeeper, state: &[u8], known: u32) {
         keep: Duration::from_hours(24),
         notify: false,
     };
-    let batch = |first| engine.compare_and_set((first..first + BATCH).map(write).collect());
-    for written in join_all((0..CELLS).step_by(BATCH).map(batch))
-        .await
-        .concat()
-    {
+    let batch = |cells: &[usize]| engine.compare_and_set(cells.iter().map(write).collect());
+    let batches = join_all(cells.chunks(size).map(batch)).await;
+    for written in batches.concat() {
         assert_eq!(written, Ok(Written::Done), "no other client writes");
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Run them with
 //! `cargo run --profile dist -p politely-benches [NAME]`. The names are `cells`, `coordinator`,
-//! `ensemble`, `fetch`, `limiter`, `locks`, `queue` and `shared`. Without a name, all of them run.
+//! `database`, `ensemble`, `fetch`, `limiter`, `locks`, `queue` and `shared`. Without a name, all
+//! of them run.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
 mod cells;
 mod coordinator;
+mod database;
 mod ensemble;
 mod fetch;
 mod limiter;
@@ -24,6 +26,7 @@ fn main() {
     };
     run("cells", cells::run);
     run("coordinator", coordinator::run);
+    run("database", database::run);
     run("ensemble", ensemble::run);
     run("fetch", fetch::run);
     run("limiter", limiter::run);

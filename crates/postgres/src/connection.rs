@@ -43,6 +43,8 @@ DO $$ BEGIN
     END IF;
 END $$";
 
+const START: &str = "; start it, or correct the URL";
+
 const ABOUT: &str = "
 SELECT 'politely_' || md5(current_schema()),
     (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
@@ -101,7 +103,14 @@ impl Postgres {
 
 async fn open(place: Arc<Place>, notices: Option<Notices>) -> Result<Arc<Session>> {
     let connected = place.config.connect(place.tls.clone()).await;
-    let (client, connection) = connected.map_err(|why| place.refused(&why))?;
+    let (client, connection) = connected.map_err(|why| {
+        let advice = if why.is_closed() || why.as_db_error().is_none() {
+            START
+        } else {
+            ""
+        };
+        EngineError(place.refused(&why).0 + advice)
+    })?;
     let (sender, names) = unbounded_channel();
     let driving = tokio::spawn(drive(connection, sender, notices.clone()));
     let prepared = prepare(&client, notices.is_some()).await;
@@ -208,7 +217,7 @@ impl Notices {
                     }
                 }
             }
-            // Who watched a cell must read it by itself.
+            // The cells must be read, and watched, again.
             Err(_) => {
                 for cell in cells {
                     self.watched.lock().remove(&cell);

@@ -86,8 +86,8 @@ pub(crate) struct Knobs {
     /// limits; of several that share a --store, the next is called when one does not answer
     #[arg(long, value_name = "URL,…")]
     pub(crate) coordinator: Option<String>,
-    /// Share hosts with other processes: cells of the engine at URL keep their limits (redis://…
-    /// or zookeeper://…; docs/how-to/run-a-fleet.md)
+    /// Share hosts with other processes: cells of the engine at URL keep their limits (redis://…,
+    /// postgres://… or zookeeper://…; docs/how-to/run-a-fleet.md)
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
     pub(crate) store: Option<String>,
     /// Read the engine's password from FILE (default: `POLITELY_STORE_PASSWORD`)

@@ -73,8 +73,20 @@ fn a_store_that_does_not_let_us_begin_is_told_with_what_to_do() {
 }
 
 #[test]
-fn an_ensemble_that_cannot_be_used_is_reported_in_one_line() {
+fn an_engine_that_cannot_be_used_is_reported_in_one_line() {
     for (url, told) in [
+        (
+            "postgres://ann@127.0.0.1:1/db",
+            "start it, or correct the URL",
+        ),
+        (
+            "postgres://ann@127.0.0.1:x/db",
+            "use postgres://user:password@host",
+        ),
+        (
+            "postgres://ann@127.0.0.1/db?sslmode=prefer",
+            "use sslmode=require",
+        ),
         ("zookeeper://127.0.0.1:1", "start a majority of the servers"),
         ("zookeeper://127.0.0.1:0", "is not a server's address"),
         ("zookeeper://127.0.0.1//x", "is not a ZooKeeper path"),
