@@ -160,6 +160,14 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// Returns whether a limit may answer so. Some close the connection, and the gateway before
+    /// them says 502.
+    const fn may_be_a_limit(self) -> bool {
+        matches!(self, Self::Refusal | Self::Trouble)
+    }
+}
+
 impl Evidence {
     /// Returns the evidence about a host before its first failure, after `tries` requests.
     pub(super) fn after(tries: u64) -> Self {
@@ -255,12 +263,12 @@ impl Evidence {
     ) -> Fault {
         if let Some(at) = self.find(url) {
             let failed = &mut self.failed[at];
-            failed.is_refused = kind == Kind::Refusal;
+            failed.is_refused = kind.may_be_a_limit();
             if failed.standing != Standing::Unclear {
                 let is_again = lease.0 >= failed.since;
                 if failed.standing == Standing::Suspect
                     && is_again
-                    && kind == Kind::Refusal
+                    && kind.may_be_a_limit()
                     && (self.record < 0 || self.refusals.are_rising())
                 {
                     // URLs that this host refused were served later, or it now refuses new URLs
@@ -285,12 +293,12 @@ impl Evidence {
             self.failed.push(FailedUrl {
                 since: next.0,
                 url,
-                is_refused: kind == Kind::Refusal,
+                is_refused: kind.may_be_a_limit(),
                 standing: Standing::Unclear,
                 cut: Cut::No,
             });
             self.run = self.run.saturating_add(1);
-            if kind == Kind::Refusal && self.refusals.refused(url, self.usual.get()) {
+            if kind.may_be_a_limit() && self.refusals.refused(url, self.usual.get()) {
                 self.has_a_limit();
             }
         }
