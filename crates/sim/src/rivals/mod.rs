@@ -15,7 +15,7 @@ mod bisect;
 mod crawlee;
 mod envoy;
 #[cfg(test)]
-mod everywhere;
+mod everywhere_tests;
 mod fixed;
 mod jitter;
 mod netflix;
@@ -23,9 +23,9 @@ mod oracle;
 mod pace;
 mod sre;
 #[cfg(test)]
-mod table;
+mod table_tests;
 #[cfg(test)]
-mod testing;
+mod tests;
 
 use politely_core::Rng;
 
