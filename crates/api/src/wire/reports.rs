@@ -2,13 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use politely_core::signal::{Failure, Scope, ScopeName, Signal};
+use politely_core::signal::{Failure, Scope, ScopeName, Signal, Unit};
 use serde::{Deserialize, Serialize};
 
 use super::absent::{is_default, is_one, one};
 use super::cost::amounts;
 use super::permits::{Error, Item};
 use super::whole::{self, maybe};
+
+/// Converts between an enum of the wire and one of the core that has the same variants.
+macro_rules! same_variants {
+    ($wire:ident, $core:ident: $($variant:ident),+) => {
+        impl From<$wire> for $core {
+            fn from(wire: $wire) -> Self {
+                match wire { $($wire::$variant => Self::$variant),+ }
+            }
+        }
+
+        impl From<$core> for $wire {
+            fn from(core: $core) -> Self {
+                match core { $($core::$variant => Self::$variant),+ }
+            }
+        }
+    };
+}
 
 /// A report of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,7 +80,11 @@ pub struct Told {
     /// The amounts of units that the request used, as in `{"tokens": 340}`. They replace the
     /// estimates of the item's `cost`; what was estimated too much returns, and what was estimated
     /// too little is owed. A unit that is not named here counts as estimated.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "amounts")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "amounts"
+    )]
     pub used: BTreeMap<String, u64>,
     /// Whether the body is still arriving. If true, the coordinator learns from the head now and
     /// keeps the slot taken. Report the permit again without this field when the body has ended.
@@ -193,34 +214,9 @@ pub enum QuotaUnit {
     OutputTokens,
 }
 
-impl From<QuotaUnit> for politely_core::signal::Unit {
-    fn from(unit: QuotaUnit) -> Self {
-        match unit {
-            QuotaUnit::Requests => Self::Requests,
-            QuotaUnit::Tokens => Self::Tokens,
-            QuotaUnit::Bytes => Self::Bytes,
-            QuotaUnit::Points => Self::Points,
-            QuotaUnit::Concurrency => Self::Concurrency,
-            QuotaUnit::InputTokens => Self::InputTokens,
-            QuotaUnit::OutputTokens => Self::OutputTokens,
-        }
-    }
-}
-
-impl From<politely_core::signal::Unit> for QuotaUnit {
-    fn from(unit: politely_core::signal::Unit) -> Self {
-        use politely_core::signal::Unit;
-        match unit {
-            Unit::Requests => Self::Requests,
-            Unit::Tokens => Self::Tokens,
-            Unit::Bytes => Self::Bytes,
-            Unit::Points => Self::Points,
-            Unit::Concurrency => Self::Concurrency,
-            Unit::InputTokens => Self::InputTokens,
-            Unit::OutputTokens => Self::OutputTokens,
-        }
-    }
-}
+same_variants!(
+    QuotaUnit, Unit: Requests, Tokens, Bytes, Points, Concurrency, InputTokens, OutputTokens
+);
 
 /// The meaning of an outcome in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -241,31 +237,9 @@ pub enum ReportedSignal {
     UrlError,
 }
 
-impl From<ReportedSignal> for Signal {
-    fn from(reported: ReportedSignal) -> Self {
-        match reported {
-            ReportedSignal::Ok => Self::Ok,
-            ReportedSignal::RateLimited => Self::RateLimited,
-            ReportedSignal::Overloaded => Self::Overloaded,
-            ReportedSignal::Unreachable => Self::Unreachable,
-            ReportedSignal::Blocked => Self::Blocked,
-            ReportedSignal::UrlError => Self::UrlError,
-        }
-    }
-}
-
-impl From<Signal> for ReportedSignal {
-    fn from(signal: Signal) -> Self {
-        match signal {
-            Signal::Ok => Self::Ok,
-            Signal::RateLimited => Self::RateLimited,
-            Signal::Overloaded => Self::Overloaded,
-            Signal::Unreachable => Self::Unreachable,
-            Signal::Blocked => Self::Blocked,
-            Signal::UrlError => Self::UrlError,
-        }
-    }
-}
+same_variants!(
+    ReportedSignal, Signal: Ok, RateLimited, Overloaded, Unreachable, Blocked, UrlError
+);
 
 /// The reason why no response came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,33 +262,9 @@ pub enum ErrorKind {
     Malformed,
 }
 
-impl From<ErrorKind> for Failure {
-    fn from(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::NoSuchHost => Self::NoSuchHost,
-            ErrorKind::Resolver => Self::Resolver,
-            ErrorKind::Connect => Self::Connect,
-            ErrorKind::Tls => Self::Tls,
-            ErrorKind::Timeout => Self::Timeout,
-            ErrorKind::Reset => Self::Reset,
-            ErrorKind::Malformed => Self::Malformed,
-        }
-    }
-}
-
-impl From<Failure> for ErrorKind {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::NoSuchHost => Self::NoSuchHost,
-            Failure::Resolver => Self::Resolver,
-            Failure::Connect => Self::Connect,
-            Failure::Tls => Self::Tls,
-            Failure::Timeout => Self::Timeout,
-            Failure::Reset => Self::Reset,
-            Failure::Malformed => Self::Malformed,
-        }
-    }
-}
+same_variants!(
+    ErrorKind, Failure: NoSuchHost, Resolver, Connect, Tls, Timeout, Reset, Malformed
+);
 
 /// The answer to [`Report`]: one per item, in the order of the items.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
