@@ -98,52 +98,43 @@ fn cycle(limiter: &Limiter, key: &Key) {
 fn grants_only(limiter: &Limiter, threads: usize, order: &[usize], names: &[Key]) -> f64 {
     // At most a batch of permits is in flight, one or two per key as in real use, not fifty.
     let batch_len = names.len().min(50_000);
-    let share = order.len() / threads;
-    let times: Vec<Duration> = std::thread::scope(|scope| {
-        let handles: Vec<_> = order
-            .chunks(share)
-            .map(|chunk| {
-                scope.spawn(move || {
-                    let mut time = Duration::ZERO;
-                    let mut permits = Vec::with_capacity(batch_len);
-                    for batch in chunk.chunks(batch_len) {
-                        let began = Instant::now();
-                        permits.extend(
-                            batch
-                                .iter()
-                                .map(|&i| limiter.try_acquire(&names[i]).expect("free")),
-                        );
-                        time += began.elapsed();
-                        permits.clear();
-                    }
-                    time
-                })
-            })
-            .collect();
-        handles
-            .into_iter()
-            .map(|handle| handle.join().expect("no panic"))
-            .collect()
-    });
-    times.iter().max().expect("a thread").as_nanos() as f64 / share as f64
+    slowest(threads, order, |chunk| {
+        let mut time = Duration::ZERO;
+        let mut permits = Vec::with_capacity(batch_len);
+        for batch in chunk.chunks(batch_len) {
+            let began = Instant::now();
+            permits.extend(
+                batch
+                    .iter()
+                    .map(|&i| limiter.try_acquire(&names[i]).expect("free")),
+            );
+            time += began.elapsed();
+            permits.clear();
+        }
+        time
+    })
 }
 
 /// Returns the nanoseconds per call of the slowest thread.
 fn per_call(threads: usize, order: &[usize], call: impl Fn(usize) + Sync) -> f64 {
+    slowest(threads, order, |chunk| {
+        let began = Instant::now();
+        for &i in chunk {
+            call(i);
+        }
+        began.elapsed()
+    })
+}
+
+/// Returns the nanoseconds per element of the slowest thread, each of which takes a share of
+/// `order`.
+fn slowest(threads: usize, order: &[usize], take: impl Fn(&[usize]) -> Duration + Sync) -> f64 {
     let share = order.len() / threads;
-    let call = &call;
+    let take = &take;
     let times: Vec<Duration> = std::thread::scope(|scope| {
         let handles: Vec<_> = order
             .chunks(share)
-            .map(|chunk| {
-                scope.spawn(move || {
-                    let began = Instant::now();
-                    for &i in chunk {
-                        call(i);
-                    }
-                    began.elapsed()
-                })
-            })
+            .map(|chunk| scope.spawn(move || take(chunk)))
             .collect();
         handles
             .into_iter()
