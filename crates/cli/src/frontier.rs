@@ -12,7 +12,7 @@ use politely_api::wire::{
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{FrontierArgs, FrontierCommand, ToCoordinator};
-use crate::exit::{Exit, Wrong, io_words};
+use crate::exit::{Exit, Wrong, io_words, print, runtime};
 use crate::{log, token};
 
 /// The bytes after which the lines that were read are sent.
@@ -44,11 +44,10 @@ impl Frontier {
         let token = token::read(to.token_file.as_deref())?;
         let token = token.as_ref().map(|token| token.text.as_str());
         let client = Client::new(&to.coordinator, token, None);
-        let runtime = Builder::new_current_thread().enable_all().build();
         Ok(Self {
             client: client.map_err(|why| Wrong(format!("--coordinator: {why}")))?,
             place: to.coordinator.clone(),
-            runtime: runtime.map_err(|why| Wrong(format!("no runtime: {why}")))?,
+            runtime: runtime(&mut Builder::new_current_thread())?,
         })
     }
 
@@ -250,13 +249,7 @@ fn stats(frontier: &Frontier, json: bool) -> Result<Exit, Wrong> {
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{} units of work are live", found.units);
     }
-    match io::stdout().write_all(text.as_bytes()) {
-        // A reader that closed the pipe is not an error.
-        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Wrong(format!("standard output: {}", io_words(&why))))
-        }
-        _ => Ok(Exit::AllFetched),
-    }
+    print(text.as_bytes()).map(|_| Exit::AllFetched)
 }
 
 fn table(crawls: &[FrontierCounts]) -> String {
