@@ -10,11 +10,13 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use politely::core::Rng;
 use politely::core::config::Limits;
 use politely::core::gate::Refill;
-use politely::core::host::{AcquireRequest, Decision, Host};
-use politely::core::{Rng, Timestamp};
+use politely::core::host::Host;
 use politely::{Config, Key, Limiter, Report, Signal};
+
+use crate::cells::busy;
 
 const ROUNDS: usize = 15;
 const CALLS_PER_ROUND: usize = 1_000_000;
@@ -87,11 +89,14 @@ fn measure(keys: usize, threads: usize) -> Row {
 
 fn cycle(limiter: &Limiter, key: &Key) {
     let permit = limiter.try_acquire(key).expect("nothing is in the way");
-    let report = Report {
+    black_box(permit.report(&served()));
+}
+
+fn served() -> Report {
+    Report {
         latency: Duration::from_millis(50),
         ..Report::of(Signal::Ok)
-    };
-    black_box(permit.report(&report));
+    }
 }
 
 /// Measures the grants alone: permits are kept, and dropped while the timer is stopped.
@@ -171,34 +176,15 @@ fn memory(law: &str, keys: usize) -> Limiter {
 fn learned(keys: usize, requests: u32) -> Vec<Host> {
     let config = Config::default();
     let before = resident();
-    let hosts: Vec<Host> = (0..keys).map(|_| busy_key(&config, requests)).collect();
+    let hosts: Vec<Host> = (0..keys)
+        .map(|_| busy(&config, requests, |_| served()).0)
+        .collect();
     let grown = resident().saturating_sub(before);
     println!(
         "memory per key without its name after {requests} requests at the full pace, none refused: {} bytes resident",
         grown / keys as u64
     );
     hosts
-}
-
-fn busy_key(config: &Config, requests: u32) -> Host {
-    let (mut rng, mut now) = (Rng::new(1), Timestamp::from_micros(1_800_000_000_000_000));
-    let mut host = Host::new(config, now);
-    let report = Report {
-        latency: Duration::from_millis(50),
-        ..Report::of(Signal::Ok)
-    };
-    let mut served = 0;
-    while served < requests {
-        match host.request(now, AcquireRequest::default(), config) {
-            Decision::Granted(grant) => {
-                now = grant.start + report.latency;
-                host.report(now, grant.lease, &report, config, &mut rng);
-                served += 1;
-            }
-            Decision::Wait(wait) => now = wait.at,
-        }
-    }
-    host
 }
 
 fn unlimited(keys: usize) -> Limiter {

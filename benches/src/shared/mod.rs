@@ -15,6 +15,7 @@ use politely::cells::Engine;
 use politely::cells::redis::Redis;
 use politely::core::Rng;
 use politely::{Config, Key, Limiter, Report, Signal};
+use tokio::runtime::Builder;
 
 use self::cpu::Cpu;
 use politely_testkit::redis::RedisServer;
@@ -23,11 +24,7 @@ const SECONDS: u64 = 5;
 
 /// Runs everything and prints the tables.
 pub(crate) fn run() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(Builder::new_multi_thread().worker_threads(2));
     runtime.block_on(async {
         one_key::run().await;
         println!(
