@@ -29,9 +29,6 @@ impl EmbeddedFrontier {
         worker: Arc<Worker>,
         units: Vec<Words>,
     ) -> Result<Vec<DoneAnswer>, FrontierError> {
-        if units.is_empty() {
-            return Ok(Vec::new());
-        }
         self.call(move |service| {
             let accept = |words| service.accept(&crawl, &worker, words);
             let answers = units.into_iter().map(accept).collect();

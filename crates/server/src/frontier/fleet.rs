@@ -6,7 +6,6 @@
 
 mod put;
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,12 +53,6 @@ struct Inner {
     /// Wakes calls that wait for a unit.
     changed: Notify,
     coordinator: Coordinator,
-}
-
-impl fmt::Debug for FleetFrontier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FleetFrontier")
-    }
 }
 
 impl FleetFrontier {
@@ -234,9 +227,6 @@ impl FleetFrontier {
         worker: Arc<Worker>,
         units: Vec<Words>,
     ) -> Result<Vec<DoneAnswer>, FrontierError> {
-        if units.is_empty() {
-            return Ok(Vec::new());
-        }
         let service = self.clone();
         self.to_its_end(async move {
             let answers = service.accept(&crawl, &worker, units).await;

@@ -23,7 +23,6 @@ mod put;
 mod service;
 mod take;
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
@@ -76,12 +75,6 @@ struct Inner {
     /// Wakes calls that wait for a unit.
     changed: Notify,
     coordinator: Coordinator,
-}
-
-impl fmt::Debug for EmbeddedFrontier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EmbeddedFrontier")
-    }
 }
 
 impl EmbeddedFrontier {

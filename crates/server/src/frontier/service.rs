@@ -1,5 +1,6 @@
 //! The frontier of a coordinator: its own, or one that it shares with others.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,10 @@ use crate::coordinator::Coordinator;
 use crate::watch::Worker;
 
 /// The frontier of a coordinator. Clones are cheap and share all state.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FrontierService(pub(super) Kind);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Kind {
     /// In a folder of this coordinator.
     Embedded(EmbeddedFrontier),
@@ -37,6 +38,12 @@ macro_rules! call {
             Kind::Fleet($frontier) => $call,
         }
     };
+}
+
+impl fmt::Debug for FrontierService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FrontierService")
+    }
 }
 
 impl FrontierService {
@@ -118,6 +125,9 @@ impl FrontierService {
         worker: Arc<Worker>,
         units: Vec<Words>,
     ) -> Result<Vec<DoneAnswer>, FrontierError> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
         call!(self, frontier => frontier.done(crawl, worker, units).await)
     }
 
