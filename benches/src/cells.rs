@@ -18,6 +18,7 @@ use politely::cells::{Engine, Version, Write, Written};
 use politely::core::host::{AcquireRequest, Decision, Host};
 use politely::core::{Rng, Timestamp};
 use politely::{Config, Report, Signal};
+use tokio::runtime::Builder;
 
 use politely_testkit::process::tool;
 use politely_testkit::redis::RedisServer;
@@ -35,10 +36,7 @@ pub(crate) fn run() {
     let cells: usize = std::env::args()
         .nth(2)
         .map_or(1_000_000, |cells| cells.parse().expect("CELLS is a number"));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(&mut Builder::new_current_thread());
     println!(
         "cells: {cells} cells, {AT_ONCE} calls of {BATCH} at a time, median of {ROUNDS} rounds of {COMMITS_PER_ROUND}"
     );
@@ -176,31 +174,44 @@ pub(crate) fn learning() -> Vec<u8> {
     served(500).snapshot()
 }
 
-fn served(requests: u32) -> Host {
-    let config = Config::default();
+/// Returns a host that answered some requests, and the time afterwards. `answer` tells the outcome
+/// of each, which are counted from 1.
+pub(crate) fn busy(
+    config: &Config,
+    requests: u32,
+    answer: impl Fn(u32) -> Report,
+) -> (Host, Timestamp) {
     let (mut rng, mut now) = (Rng::new(1), Timestamp::from_micros(1_800_000_000_000_000));
-    let mut host = Host::new(&config, now);
+    let mut host = Host::new(config, now);
     let mut asked = 0;
     while asked < requests {
-        match host.request(now, AcquireRequest::default(), &config) {
+        match host.request(now, AcquireRequest::default(), config) {
             Decision::Granted(grant) => {
                 asked += 1;
-                let signal = if asked % 100 == 0 {
-                    Signal::RateLimited
-                } else {
-                    Signal::Ok
-                };
-                let report = Report {
-                    latency: Duration::from_millis(40 + u64::from(asked % 30)),
-                    status: Some(if signal == Signal::Ok { 200 } else { 429 }),
-                    ..Report::of(signal)
-                };
+                let report = answer(asked);
                 now = grant.start + report.latency;
-                host.report(now, grant.lease, &report, &config, &mut rng);
+                host.report(now, grant.lease, &report, config, &mut rng);
             }
             Decision::Wait(wait) => now = wait.at,
         }
     }
+    (host, now)
+}
+
+fn served(requests: u32) -> Host {
+    let config = Config::default();
+    let (mut host, now) = busy(&config, requests, |asked| {
+        let signal = if asked % 100 == 0 {
+            Signal::RateLimited
+        } else {
+            Signal::Ok
+        };
+        Report {
+            latency: Duration::from_millis(40 + u64::from(asked % 30)),
+            status: Some(if signal == Signal::Ok { 200 } else { 429 }),
+            ..Report::of(signal)
+        }
+    });
     host.request(
         now + Duration::from_hours(1),
         AcquireRequest::default(),

@@ -15,6 +15,7 @@ use futures_util::future::join_all;
 use politely::cells::zookeeper::ZooKeeper;
 use politely::cells::{Engine, Version, Write, Written};
 use politely::{Key, Report, Signal};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -33,10 +34,7 @@ const ONE_KEY: Duration = Duration::from_secs(10);
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(&mut Builder::new_current_thread());
     println!("| state | bytes of a value | setData/s | commits/s | ratio |");
     println!("| --- | --- | --- | --- | --- |");
     for (name, state) in [("quiet", quiet()), ("learning", learning())] {

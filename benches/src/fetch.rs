@@ -25,6 +25,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Builder;
 
 const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 64;
@@ -95,11 +96,7 @@ fn speed(politely: &Path) {
 
 /// Runs the minimal client, which sends a request, reads the body and repeats.
 fn bare(server: SocketAddr, threads: usize) -> Round {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(Builder::new_multi_thread().worker_threads(threads));
     let asked = Arc::new(AtomicU64::new(0));
     timed(PAGES, own_cpu, || {
         runtime.block_on(async {
@@ -226,10 +223,7 @@ fn memory(politely: &Path, args: &[&OsStr]) {
 
 /// Answers 404 for robots.txt and a small page for all other URLs, one request per connection.
 fn answer_all(listener: TcpListener) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(&mut Builder::new_current_thread());
     runtime.block_on(async move {
         listener.set_nonblocking(true).expect("a socket");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");

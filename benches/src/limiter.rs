@@ -10,11 +10,13 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use politely::core::Rng;
 use politely::core::config::Limits;
 use politely::core::gate::Refill;
-use politely::core::host::{AcquireRequest, Decision, Host};
-use politely::core::{Rng, Timestamp};
+use politely::core::host::Host;
 use politely::{Config, Key, Limiter, Report, Signal};
+
+use crate::cells::busy;
 
 const ROUNDS: usize = 15;
 const CALLS_PER_ROUND: usize = 1_000_000;
@@ -87,63 +89,57 @@ fn measure(keys: usize, threads: usize) -> Row {
 
 fn cycle(limiter: &Limiter, key: &Key) {
     let permit = limiter.try_acquire(key).expect("nothing is in the way");
-    let report = Report {
+    black_box(permit.report(&served()));
+}
+
+fn served() -> Report {
+    Report {
         latency: Duration::from_millis(50),
         ..Report::of(Signal::Ok)
-    };
-    black_box(permit.report(&report));
+    }
 }
 
 /// Measures the grants alone: permits are kept, and dropped while the timer is stopped.
 fn grants_only(limiter: &Limiter, threads: usize, order: &[usize], names: &[Key]) -> f64 {
     // At most a batch of permits is in flight, one or two per key as in real use, not fifty.
     let batch_len = names.len().min(50_000);
-    let share = order.len() / threads;
-    let times: Vec<Duration> = std::thread::scope(|scope| {
-        let handles: Vec<_> = order
-            .chunks(share)
-            .map(|chunk| {
-                scope.spawn(move || {
-                    let mut time = Duration::ZERO;
-                    let mut permits = Vec::with_capacity(batch_len);
-                    for batch in chunk.chunks(batch_len) {
-                        let began = Instant::now();
-                        permits.extend(
-                            batch
-                                .iter()
-                                .map(|&i| limiter.try_acquire(&names[i]).expect("free")),
-                        );
-                        time += began.elapsed();
-                        permits.clear();
-                    }
-                    time
-                })
-            })
-            .collect();
-        handles
-            .into_iter()
-            .map(|handle| handle.join().expect("no panic"))
-            .collect()
-    });
-    times.iter().max().expect("a thread").as_nanos() as f64 / share as f64
+    slowest(threads, order, |chunk| {
+        let mut time = Duration::ZERO;
+        let mut permits = Vec::with_capacity(batch_len);
+        for batch in chunk.chunks(batch_len) {
+            let began = Instant::now();
+            permits.extend(
+                batch
+                    .iter()
+                    .map(|&i| limiter.try_acquire(&names[i]).expect("free")),
+            );
+            time += began.elapsed();
+            permits.clear();
+        }
+        time
+    })
 }
 
 /// Returns the nanoseconds per call of the slowest thread.
 fn per_call(threads: usize, order: &[usize], call: impl Fn(usize) + Sync) -> f64 {
+    slowest(threads, order, |chunk| {
+        let began = Instant::now();
+        for &i in chunk {
+            call(i);
+        }
+        began.elapsed()
+    })
+}
+
+/// Returns the nanoseconds per element of the slowest thread, each of which takes a share of
+/// `order`.
+fn slowest(threads: usize, order: &[usize], take: impl Fn(&[usize]) -> Duration + Sync) -> f64 {
     let share = order.len() / threads;
-    let call = &call;
+    let take = &take;
     let times: Vec<Duration> = std::thread::scope(|scope| {
         let handles: Vec<_> = order
             .chunks(share)
-            .map(|chunk| {
-                scope.spawn(move || {
-                    let began = Instant::now();
-                    for &i in chunk {
-                        call(i);
-                    }
-                    began.elapsed()
-                })
-            })
+            .map(|chunk| scope.spawn(move || take(chunk)))
             .collect();
         handles
             .into_iter()
@@ -180,34 +176,15 @@ fn memory(law: &str, keys: usize) -> Limiter {
 fn learned(keys: usize, requests: u32) -> Vec<Host> {
     let config = Config::default();
     let before = resident();
-    let hosts: Vec<Host> = (0..keys).map(|_| busy_key(&config, requests)).collect();
+    let hosts: Vec<Host> = (0..keys)
+        .map(|_| busy(&config, requests, |_| served()).0)
+        .collect();
     let grown = resident().saturating_sub(before);
     println!(
         "memory per key without its name after {requests} requests at the full pace, none refused: {} bytes resident",
         grown / keys as u64
     );
     hosts
-}
-
-fn busy_key(config: &Config, requests: u32) -> Host {
-    let (mut rng, mut now) = (Rng::new(1), Timestamp::from_micros(1_800_000_000_000_000));
-    let mut host = Host::new(config, now);
-    let report = Report {
-        latency: Duration::from_millis(50),
-        ..Report::of(Signal::Ok)
-    };
-    let mut served = 0;
-    while served < requests {
-        match host.request(now, AcquireRequest::default(), config) {
-            Decision::Granted(grant) => {
-                now = grant.start + report.latency;
-                host.report(now, grant.lease, &report, config, &mut rng);
-                served += 1;
-            }
-            Decision::Wait(wait) => now = wait.at,
-        }
-    }
-    host
 }
 
 fn unlimited(keys: usize) -> Limiter {

@@ -18,6 +18,7 @@ use politely::core::lock::SessionId;
 use politely::{Claimed, Config, Key, Limiter, LockRequest};
 use politely_testkit::redis::RedisServer;
 use politely_testkit::zookeeper::Ensemble;
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use crate::limiter::resident;
@@ -35,11 +36,7 @@ const MANY: usize = 1_000_000;
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(Builder::new_multi_thread().worker_threads(2));
     println!(
         "| engine | keys | locks kept | hand-overs/s | p50 ms | p99 ms | after a kill, p99 s, ttl {TTL:?} |"
     );

@@ -17,6 +17,8 @@ mod locks;
 mod queue;
 mod shared;
 
+use tokio::runtime::{Builder, Runtime};
+
 fn main() {
     let wanted = std::env::args().nth(1);
     let run = |name: &str, bench: fn()| {
@@ -35,4 +37,9 @@ fn main() {
     run("queue", || {
         queue::run();
     });
+}
+
+/// Builds a runtime with all of its drivers.
+fn runtime(builder: &mut Builder) -> Runtime {
+    builder.enable_all().build().expect("a runtime")
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use politely::Key;
 use politely_server::store::Store;
 use politely_server::{Coordinator, Settings};
+use tokio::runtime::Builder;
 
 use crate::limiter::resident;
 
@@ -51,10 +52,7 @@ fn restart(keys: usize) {
     let (store, kept) = Store::open(dir.path()).expect("a store");
     let coordinator = Coordinator::resume(Settings::default(), store, kept).expect("a coordinator");
     ask_each(&coordinator, keys, 429, politely::Signal::RateLimited);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(&mut Builder::new_multi_thread());
     runtime.block_on(coordinator.save());
     drop(coordinator);
     let began = Instant::now();

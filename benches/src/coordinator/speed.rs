@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use politely::Config;
 use politely_server::store::Store;
 use politely_server::{Coordinator, Options, Server, Settings};
+use tokio::runtime::Builder;
 
 use super::echo;
 use super::load::{Calls, call_until};
@@ -17,10 +18,7 @@ const ROUND: Duration = Duration::from_millis(200);
 const BATCH: usize = 64;
 
 pub(super) fn run() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(&mut Builder::new_multi_thread());
     runtime.block_on(async {
         let echo = echo::serve().await;
         let dir = tempfile::tempdir().expect("a folder");

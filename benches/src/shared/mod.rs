@@ -9,13 +9,13 @@ mod one_key;
 mod rivals;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use politely::cells::Engine;
 use politely::cells::redis::Redis;
 use politely::core::Rng;
 use politely::{Config, Key, Limiter, Report, Signal};
+use tokio::runtime::Builder;
 
 use self::cpu::Cpu;
 use politely_testkit::redis::RedisServer;
@@ -24,11 +24,7 @@ const SECONDS: u64 = 5;
 
 /// Runs everything and prints the tables.
 pub(crate) fn run() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = crate::runtime(Builder::new_multi_thread().worker_threads(2));
     runtime.block_on(async {
         one_key::run().await;
         println!(
@@ -67,73 +63,74 @@ pub(crate) async fn settle(limiters: &[Limiter]) {
 }
 
 async fn many_keys() {
-    let server = RedisServer::start("");
-    let limiters = vec![coordinator(&server, &unlimited())];
-    settle(&limiters).await;
-    let keys: Arc<Vec<Key>> = Arc::new(
-        (0..100_000)
-            .map(|i| Key::host(&format!("h{i}.example.com")).expect("a host"))
-            .collect(),
-    );
-    let count = Arc::new(AtomicU64::new(0));
-    let cpu = Cpu::of(&server);
-    let began = Instant::now();
-    let until = began + Duration::from_secs(2 * SECONDS);
-    let mut tasks = tokio::task::JoinSet::new();
-    for seed in 0..1_024 {
-        let (limiter, keys, count) = (limiters[0].clone(), Arc::clone(&keys), Arc::clone(&count));
-        tasks.spawn(async move {
-            let mut rng = Rng::new(seed);
+    let keys: Arc<Vec<Key>> = Arc::new(hosts(100_000).collect());
+    let what = "acquire + report over 100,000 keys, one coordinator";
+    run_tasks(what, &unlimited(), 1_024, |seed, limiter, until| {
+        let keys = Arc::clone(&keys);
+        async move {
+            let (mut rng, mut count) = (Rng::new(seed), 0);
             while Instant::now() < until {
                 let key = &keys[rng.next_u64() as usize % keys.len()];
                 if let Ok(permit) = limiter.acquire(key).await {
                     permit.report(&Report::of(Signal::Ok));
-                    count.fetch_add(1, Ordering::Relaxed);
+                    count += 1;
                 }
             }
-        });
-    }
-    tasks.join_all().await;
-    row(
-        "acquire + report over 100,000 keys, one coordinator",
-        count.load(Ordering::Relaxed),
-        began.elapsed(),
-        cpu,
-        &limiters,
-    );
+            count
+        }
+    })
+    .await;
 }
 
 /// Measures many keys the way a crawler uses them: every host again and again, at its own rate.
 async fn many_hosts() {
+    let mut keys = hosts(2_000);
+    let what = "fetches of 2,000 hosts of 2 a second, 50 ms each";
+    run_tasks(
+        what,
+        &Config::fixed(2.0, 1.0),
+        2_000,
+        |_, limiter, until| {
+            let key = keys.next().expect("one for each task");
+            async move {
+                let mut count = 0;
+                while Instant::now() < until {
+                    if let Ok(permit) = limiter.acquire(&key).await {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        permit.report(&Report::of(Signal::Ok));
+                        count += 1;
+                    }
+                }
+                count
+            }
+        },
+    )
+    .await;
+}
+
+fn hosts(count: usize) -> impl Iterator<Item = Key> {
+    (0..count).map(|i| Key::host(&format!("h{i}.example.com")).expect("a host"))
+}
+
+/// Runs tasks on one coordinator, and prints the sum of what they count.
+async fn run_tasks<Task: Future<Output = u64> + Send + 'static>(
+    what: &str,
+    config: &Config,
+    tasks: u64,
+    mut task: impl FnMut(u64, Limiter, Instant) -> Task,
+) {
     let server = RedisServer::start("");
-    let limiters = vec![coordinator(&server, &Config::fixed(2.0, 1.0))];
+    let limiters = vec![coordinator(&server, config)];
     settle(&limiters).await;
-    let count = Arc::new(AtomicU64::new(0));
     let cpu = Cpu::of(&server);
     let began = Instant::now();
     let until = began + Duration::from_secs(2 * SECONDS);
-    let mut tasks = tokio::task::JoinSet::new();
-    for i in 0..2_000 {
-        let key = Key::host(&format!("h{i}.example.com")).expect("a host");
-        let (limiter, count) = (limiters[0].clone(), Arc::clone(&count));
-        tasks.spawn(async move {
-            while Instant::now() < until {
-                if let Ok(permit) = limiter.acquire(&key).await {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    permit.report(&Report::of(Signal::Ok));
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        });
+    let mut running = tokio::task::JoinSet::new();
+    for number in 0..tasks {
+        running.spawn(task(number, limiters[0].clone(), until));
     }
-    tasks.join_all().await;
-    row(
-        "fetches of 2,000 hosts of 2 a second, 50 ms each",
-        count.load(Ordering::Relaxed),
-        began.elapsed(),
-        cpu,
-        &limiters,
-    );
+    let count = running.join_all().await.into_iter().sum();
+    row(what, count, began.elapsed(), cpu, &limiters);
 }
 
 /// Returns the number of engine calls so far, and of those that met another limiter's write.

@@ -173,6 +173,8 @@ Exit codes:
 pub(crate) struct FrontierArgs {
     #[command(subcommand)]
     pub(crate) command: FrontierCommand,
+    #[command(flatten)]
+    pub(crate) to: Coordinators,
 }
 
 #[derive(Debug, Subcommand)]
@@ -184,8 +186,6 @@ pub(crate) enum FrontierCommand {
         crawl: String,
         /// The pages (default: standard input); blank lines and lines with # are skipped
         file: Option<PathBuf>,
-        #[command(flatten)]
-        to: ToCoordinator,
     },
     /// Write all pages of CRAWL as lines that import reads, visited pages too; priorities and
     /// orders are not exported
@@ -195,28 +195,13 @@ pub(crate) enum FrontierCommand {
         /// Write to FILE (default: standard output)
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        #[command(flatten)]
-        to: ToCoordinator,
     },
     /// Print the numbers of all crawls
     Stats {
         /// Print one JSON line per crawl instead of a table
         #[arg(long)]
         json: bool,
-        #[command(flatten)]
-        to: ToCoordinator,
     },
-}
-
-/// The coordinator of a command.
-#[derive(Args, Debug)]
-pub(crate) struct ToCoordinator {
-    /// URL of the coordinator (politely serve)
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7077")]
-    pub(crate) coordinator: String,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each key waits.

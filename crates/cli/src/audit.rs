@@ -1,14 +1,13 @@
 //! `politely audit`: prints what the workers of a coordinator did.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use politely_api::client::Client;
 use politely_api::wire::{UsageBy, UsagePage, UsageQuery};
 
 use crate::args::{AuditArgs, AuditBy};
-use crate::exit::{Exit, Wrong, io_words};
+use crate::exit::{Exit, Wrong, print};
 use crate::fault::{failed, reach};
 use crate::log::say;
 
@@ -36,13 +35,7 @@ pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
     } else {
         table(&page)
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // A reader that closed the pipe is not an error.
-        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::AllFetched),
-        Err(why) => return Err(Wrong(format!("standard output: {}", io_words(&why)))),
-        Ok(()) => {}
-    }
-    if page.cut {
+    if print(text.as_bytes())? && page.cut {
         say("there are more rows; use a longer --step, a smaller --last, or --name");
     }
     Ok(Exit::AllFetched)

@@ -14,11 +14,12 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use politely_target::{HostReport, Target, Town};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use crate::args::DemoArgs;
 use crate::config::{Knobs, Settings, SummaryForm};
-use crate::exit::{Exit, Wrong};
+use crate::exit::{Exit, Wrong, runtime};
 use crate::fetch::{self, KeyEnd, Names, Sources};
 
 /// The number of requests that the client without limits has in flight at each host. Scrapy's
@@ -37,11 +38,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
         host.pages = args.pages.unwrap_or(host.pages);
     }
     // The hosts have their own thread: the crawl has its own runtime and must not starve them.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let runtime = runtime(Builder::new_multi_thread().worker_threads(1))?;
     let start = |town: Town| {
         let started = runtime.block_on(Target::start(town));
         started.map_err(|why| Wrong(why.to_string()))

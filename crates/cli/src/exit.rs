@@ -1,8 +1,10 @@
 //! The exit codes and usage errors of the command line.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+
+use tokio::runtime::{Builder, Runtime};
 
 /// The exit codes; `--help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,27 @@ pub(crate) fn url_words(error: url::ParseError) -> String {
         }
         error => error.to_string(),
     }
+}
+
+/// Writes to standard output, and returns whether it is still read.
+pub(crate) fn print(text: &[u8]) -> Result<bool, Wrong> {
+    is_read(io::stdout().write_all(text))
+}
+
+/// Returns whether standard output was still read when this was written. A reader that closes
+/// early, such as `head`, is not an error.
+pub(crate) fn is_read(written: io::Result<()>) -> Result<bool, Wrong> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(why) => Err(Wrong::file(Path::new("standard output"), &why)),
+    }
+}
+
+/// Builds a runtime with all of its drivers.
+pub(crate) fn runtime(builder: &mut Builder) -> Result<Runtime, Wrong> {
+    let runtime = builder.enable_all().build();
+    runtime.map_err(|why| Wrong(format!("no runtime: {why}")))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use politely_api::client::{CallError, Client, ClientError};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::Coordinators;
-use crate::exit::Wrong;
+use crate::exit::{Wrong, runtime};
 use crate::token::{self, Token};
 
 /// Why a call failed.
@@ -60,9 +60,7 @@ pub(crate) fn failed(urls: &str, why: CallError) -> Wrong {
 pub(crate) fn reach(to: &Coordinators) -> Result<(Client, Runtime), Wrong> {
     let token = token::read(to.token_file.as_deref())?;
     let client = connect(&to.coordinator, token.as_ref())?;
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    Ok((client, runtime))
+    Ok((client, runtime(&mut Builder::new_current_thread())?))
 }
 
 /// Returns a client of the coordinators at `urls`, separated by commas.

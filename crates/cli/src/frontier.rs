@@ -9,10 +9,11 @@ use politely_api::client::{CallError, Client};
 use politely_api::wire::{
     FrontierCounts, FrontierDomainsQuery, FrontierPage, FrontierPagesQuery, FrontierUrl, PutSummary,
 };
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
-use crate::args::{FrontierArgs, FrontierCommand, ToCoordinator};
-use crate::exit::{Exit, Wrong, io_words};
+use crate::args::{FrontierArgs, FrontierCommand};
+use crate::exit::{Exit, Wrong, io_words, print};
+use crate::fault::reach;
 use crate::{log, token};
 
 /// The bytes after which the lines that were read are sent.
@@ -21,14 +22,17 @@ const BATCH_BYTES: usize = 1 << 20;
 const LIMIT: u32 = 1_000;
 
 pub(crate) fn run(args: &FrontierArgs) -> Result<Exit, Wrong> {
+    let (client, runtime) = reach(&args.to)?;
+    let place = args.to.coordinator.clone();
+    let frontier = Frontier {
+        client,
+        place,
+        runtime,
+    };
     match &args.command {
-        FrontierCommand::Import { crawl, file, to } => {
-            import(&Frontier::at(to)?, crawl, file.as_deref())
-        }
-        FrontierCommand::Export { crawl, output, to } => {
-            export(&Frontier::at(to)?, crawl, output.as_deref())
-        }
-        FrontierCommand::Stats { json, to } => stats(&Frontier::at(to)?, *json),
+        FrontierCommand::Import { crawl, file } => import(&frontier, crawl, file.as_deref()),
+        FrontierCommand::Export { crawl, output } => export(&frontier, crawl, output.as_deref()),
+        FrontierCommand::Stats { json } => stats(&frontier, *json),
     }
 }
 
@@ -40,18 +44,6 @@ struct Frontier {
 }
 
 impl Frontier {
-    fn at(to: &ToCoordinator) -> Result<Self, Wrong> {
-        let token = token::read(to.token_file.as_deref())?;
-        let token = token.as_ref().map(|token| token.text.as_str());
-        let client = Client::new(&to.coordinator, token, None);
-        let runtime = Builder::new_current_thread().enable_all().build();
-        Ok(Self {
-            client: client.map_err(|why| Wrong(format!("--coordinator: {why}")))?,
-            place: to.coordinator.clone(),
-            runtime: runtime.map_err(|why| Wrong(format!("no runtime: {why}")))?,
-        })
-    }
-
     fn call<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, Wrong> {
         self.runtime.block_on(call).map_err(|why| {
             let why = why.to_string();
@@ -250,13 +242,7 @@ fn stats(frontier: &Frontier, json: bool) -> Result<Exit, Wrong> {
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{} units of work are live", found.units);
     }
-    match io::stdout().write_all(text.as_bytes()) {
-        // A reader that closed the pipe is not an error.
-        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Wrong(format!("standard output: {}", io_words(&why))))
-        }
-        _ => Ok(Exit::AllFetched),
-    }
+    print(text.as_bytes()).map(|_| Exit::AllFetched)
 }
 
 fn table(crawls: &[FrontierCounts]) -> String {

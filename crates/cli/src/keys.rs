@@ -8,7 +8,7 @@ use politely_api::client::{CallError, Client};
 use politely_api::wire::{ImportKeys, ImportedKey, KeysQuery, SortBy};
 
 use crate::args::{KeysArgs, KeysCommand};
-use crate::exit::{Exit, Wrong, io_words};
+use crate::exit::{Exit, Wrong, io_words, is_read};
 use crate::fault::{failed, reach};
 use crate::log::say;
 
@@ -59,11 +59,8 @@ async fn export(
                 set: row.set,
             };
             let line = serde_json::to_string(&line).unwrap_or_default();
-            match writeln!(out, "{line}") {
-                // A reader that closed the pipe is not an error.
-                Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::AllFetched),
-                Err(why) => return Err(Wrong(format!("standard output: {}", io_words(&why)))),
-                Ok(()) => {}
+            if !is_read(writeln!(out, "{line}"))? {
+                return Ok(Exit::AllFetched);
             }
         }
         query.cursor = page.next;

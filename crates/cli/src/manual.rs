@@ -1,18 +1,16 @@
 //! `politely completions` and `politely man`: generated from the description of the arguments.
 
-use std::io::{self, Write};
-
 use clap::CommandFactory;
 use clap_mangen::Man;
 
 use crate::args::{Cli, CompletionsArgs, ManArgs};
-use crate::exit::{Exit, Wrong, make_folder};
+use crate::exit::{Exit, Wrong, make_folder, print};
 
 /// Prints the completions of one shell.
 pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<Exit, Wrong> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "politely", &mut text);
-    print(&text)
+    print(&text).map(|_| Exit::AllFetched)
 }
 
 /// Prints one page, or writes the pages of all commands into a folder.
@@ -32,7 +30,7 @@ pub(crate) fn print_pages(args: &ManArgs) -> Result<Exit, Wrong> {
     Man::new(command.clone())
         .render(&mut text)
         .map_err(|why| Wrong(format!("cannot write a manual page: {why}")))?;
-    print(&text)
+    print(&text).map(|_| Exit::AllFetched)
 }
 
 /// Leaves out the commands `help`, whose pages would only repeat names.
@@ -55,14 +53,4 @@ fn command_named<'a>(cli: &'a clap::Command, name: &str) -> Result<&'a clap::Com
             "politely has no command {name:?}; choose one of {names}"
         ))
     })
-}
-
-/// Writes to standard output. A reader that closes early, such as `head`, is not an error.
-fn print(text: &[u8]) -> Result<Exit, Wrong> {
-    match io::stdout().write_all(text) {
-        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Wrong(format!("cannot write to standard output: {why}")))
-        }
-        _ => Ok(Exit::AllFetched),
-    }
 }

@@ -16,7 +16,7 @@ use politely_server::{
 
 use crate::args::{ServeArgs, ServedKey};
 use crate::config::{cut_in_force, declared, sound};
-use crate::exit::{Exit, Wrong};
+use crate::exit::{Exit, Wrong, runtime};
 use crate::risks::Risks;
 use crate::unavailable::Unavailable;
 use crate::units::Span;
@@ -41,10 +41,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         collector: args.otlp.collector()?,
     };
     let collector = options.collector.clone();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let runtime = runtime(&mut tokio::runtime::Builder::new_multi_thread())?;
     let open = |dir: PathBuf| {
         let opened = Store::open_for(&dir, args.durability.into());
         opened.map_err(|why| Wrong(why.to_string()))

@@ -8,15 +8,12 @@ use politely_target::provider::{Charge, Dialect, Provider, ProviderSpec};
 use url::Url;
 
 use crate::args::TargetArgs;
-use crate::exit::{Exit, Wrong};
+use crate::exit::{Exit, Wrong, runtime};
 use crate::{log, presets};
 
 /// Runs until Ctrl-C or SIGTERM, then prints the judge's report.
 pub(crate) fn run(args: &TargetArgs) -> Result<Exit, Wrong> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let runtime = runtime(&mut tokio::runtime::Builder::new_multi_thread())?;
     // The handlers must be installed before the hosts are announced.
     let context = runtime.enter();
     let stop = crate::serve::end();

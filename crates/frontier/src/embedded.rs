@@ -92,17 +92,6 @@ impl EmbeddedStore {
         bytes.map_err(|why| failed(&why))
     }
 
-    /// Rewrites all tables without deleted entries. This takes long.
-    pub fn compact(&self) -> Result<(), StoreError> {
-        for table in &self.get()?.tables {
-            table
-                .rotate_memtable_and_wait()
-                .map_err(|why| failed(&why))?;
-            table.major_compact().map_err(|why| failed(&why))?;
-        }
-        Ok(())
-    }
-
     fn get(&self) -> Result<MappedRwLockReadGuard<'_, Open>, StoreError> {
         let open = RwLockReadGuard::try_map(self.open.read(), Option::as_ref);
         open.map_err(|_| StoreError("it is not open after an earlier failure".to_owned()))

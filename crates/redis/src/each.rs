@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::mem::take;
 
 use futures_util::future::{join, join_all};
-use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
+use redis::{Cmd, Pipeline, RedisResult, ToRedisArgs, Value, cmd};
 
 use crate::links::Purpose;
 use crate::{Server, Servers, Trouble};
@@ -23,6 +23,22 @@ pub struct Command<'a> {
     pub key: &'a str,
     /// The whole command, with the key.
     pub words: Cmd,
+}
+
+impl<'a> Command<'a> {
+    /// Creates the command `name` about a key.
+    pub fn new(name: &str, key: &'a str) -> Self {
+        let mut words = Cmd::with_capacity(2, name.len() + key.len());
+        words.arg(name).arg(key);
+        Self { key, words }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl ToRedisArgs) -> Self {
+        self.words.arg(arg);
+        self
+    }
 }
 
 /// A pending command.

@@ -25,8 +25,8 @@ use politely_core::Rng;
 use politely_target::Signals;
 use politely_target::model::{FaultSpec, LimitSpec, Service};
 
-use crate::generate::{CONNECTIONS, below, limit, log_uniform, rounded, signals, title};
-use crate::scenario::{BadPages, Demand, Scenario};
+use crate::generate::{below, greedy, limit, log_uniform, rounded, signals, title};
+use crate::scenario::{BadPages, Scenario};
 
 /// The seed of the scenarios for tuning. It was written down before tuning began.
 pub const TRAIN_SEED: u64 = 20_261_125;
@@ -111,25 +111,15 @@ fn draw(family: &str, rng: &mut Rng) -> Scenario {
         (2_000.0 / rate).clamp(900.0, 2_700.0).round()
     };
     Scenario {
-        name: title(kind, &limit),
         family: Some(family.to_owned()),
-        duration_s,
-        demand: Demand::Greedy {
-            connections: CONNECTIONS,
-        },
         rtt_ms: if is_fast { 20.0 } else { 50.0 },
-        service,
-        limit,
-        signals,
         faults: faults(family, duration_s, rng),
         bad_pages: (family == "bad pages").then(|| BadPages {
             share: rounded(rng.between(0.005, 0.05), 10_000.0),
             status: STATUSES[below(rng, STATUSES.len())],
         }),
         outage_told_from: (family == "told outages").then(|| rounded(rng.between(0.0, 0.8), 100.0)),
-        timer_ms: 0.0,
-        workers: 1,
-        coordinated: true,
+        ..greedy(title(kind, &limit), duration_s, service, limit, signals)
     }
 }
 

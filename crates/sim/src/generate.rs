@@ -44,7 +44,7 @@ const TRAIN_COUNT: usize = 200;
 const HELD_OUT_COUNT: usize = 800;
 
 /// The most requests in flight: a large crawler's share for one host, above every limit drawn.
-pub(crate) const CONNECTIONS: u32 = 64;
+const CONNECTIONS: u32 = 64;
 
 /// Another continent, over a connection that exists.
 const RTT_MS: f64 = 50.0;
@@ -93,10 +93,22 @@ fn draw(rng: &mut Rng) -> Scenario {
         cv: rounded(rng.between(0.1, 0.8), 100.0),
     };
     let signals = signals(rng);
+    let duration_s = (3_000.0 / rate).clamp(1_800.0, 7_200.0).round();
+    greedy(title(kind, &limit), duration_s, service, limit, signals)
+}
+
+/// Returns a scenario of one client without faults that takes as much as it gets.
+pub(crate) fn greedy(
+    name: String,
+    duration_s: f64,
+    service: Service,
+    limit: LimitSpec,
+    signals: Signals,
+) -> Scenario {
     Scenario {
-        name: title(kind, &limit),
+        name,
         family: None,
-        duration_s: (3_000.0 / rate).clamp(1_800.0, 7_200.0).round(),
+        duration_s,
         demand: Demand::Greedy {
             connections: CONNECTIONS,
         },

@@ -31,7 +31,7 @@ from politely_client.flow import (
 from politely_client.locks import TTL, AsyncLock, LockWish
 from politely_client.outcome import error_kind, url_of_failed
 from politely_client.share import OnUnavailable
-from politely_client.state import PermitState
+from politely_client.state import PermitState, PermitView
 
 log = logging.getLogger("politely_client")
 
@@ -383,7 +383,7 @@ class Permitted:
             await self._permit.__aexit__(kind, error, traceback)
 
 
-class AsyncPermit:
+class AsyncPermit(PermitView):
     """Leave for one request to start now and to last until its lease ends.
 
     As a context it waits for its start and renews its lease while the body runs. If the renewal
@@ -392,53 +392,21 @@ class AsyncPermit:
     """
 
     def __init__(self, coordinator: AsyncClient, state: PermitState) -> None:
+        super().__init__(state)
         self._coordinator = coordinator
-        self.state = state
-        self.attempts: Attempts | None = None
-        """The attempts at the permit's request, if they are counted."""
         self._kept: contextlib.AbstractAsyncContextManager[None] | None = None
         self._aborted = False
-
-    @property
-    def key(self) -> str:
-        """The key whose limits the permit keeps."""
-        return self.state.key
-
-    @property
-    def target(self) -> str:
-        """The URL or key for which the permit was acquired."""
-        return self.state.target
-
-    @property
-    def slots(self) -> int:
-        """The number of departures granted. Iterate over the permit to use all of them."""
-        return self.state.grant.slots
-
-    @property
-    def lost(self) -> bool:
-        """Whether the lease has ended, so that the request must be aborted."""
-        return self.state.is_lost(time.monotonic())
-
-    @property
-    def lease_left(self) -> float:
-        """Seconds until the request must have ended: a good time-out."""
-        return self.state.lease_left(time.monotonic())
 
     async def begin(self) -> None:
         """Waits for the start. Raises `TooLate` and gives the permit back if it has passed."""
         if not await self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
 
-    def settle(self, **used: int) -> None:
-        """As `politely_client.Permit.settle`."""
-        self.state.settle(used)
-
     async def report(
         self, response: Any = None, *, outcome: Outcome | None = None, **told: Any
     ) -> Next:
         """As `politely_client.Permit.report`."""
-        counted = {**self.attempts.fields(), **told} if self.attempts else told
-        what = shell.outcome_of(response, outcome, counted, self.state.grant.send_bodies)
+        what = self._outcome(response, outcome, told)
         (next,) = await self._coordinator.report([(self, what)])
         if self.attempts and not what.body_coming:
             self.attempts.heard(next)

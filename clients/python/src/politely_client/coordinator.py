@@ -21,7 +21,7 @@ from politely_client.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, 
 from politely_client.locks import TTL, Lock, LockWish
 from politely_client.outcome import error_kind, url_of_failed
 from politely_client.share import OnUnavailable
-from politely_client.state import PermitState
+from politely_client.state import PermitState, PermitView
 
 log = logging.getLogger("politely_client")
 
@@ -274,7 +274,7 @@ class Client:
         return self._places.heard(place, shell.reply_of(response, base))
 
 
-class Permit:
+class Permit(PermitView):
     """Leave for one request to start now and to last until its lease ends.
 
     As a context it waits for its start. A context that ends without a report gives the permit back.
@@ -282,50 +282,15 @@ class Permit:
     """
 
     def __init__(self, coordinator: Client, state: PermitState) -> None:
+        super().__init__(state)
         self._coordinator = coordinator
-        self.state = state
-        self.attempts: Attempts | None = None
-        """The attempts at the permit's request, if they are counted."""
         self._kept: threading.Event | None = None
         """An event that ends the thread that renews the lease."""
-
-    @property
-    def key(self) -> str:
-        """The key whose limits the permit keeps."""
-        return self.state.key
-
-    @property
-    def target(self) -> str:
-        """The URL or key for which the permit was acquired."""
-        return self.state.target
-
-    @property
-    def slots(self) -> int:
-        """The number of departures granted. Iterate over the permit to use all of them."""
-        return self.state.grant.slots
-
-    @property
-    def lost(self) -> bool:
-        """Whether the lease has ended, so that the request must be aborted."""
-        return self.state.is_lost(time.monotonic())
-
-    @property
-    def lease_left(self) -> float:
-        """Seconds until the request must have ended: a good time-out."""
-        return self.state.lease_left(time.monotonic())
 
     def begin(self) -> None:
         """Waits for the start. Raises `TooLate` and gives the permit back if it has passed."""
         if not self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
-
-    def settle(self, **used: int) -> None:
-        """Sets the amounts of units that the request used, as in ``permit.settle(tokens=340)``.
-
-        The report sends them. What was estimated too much returns, and what was estimated too
-        little is owed. Without this the estimates of ``cost`` count.
-        """
-        self.state.settle(used)
 
     def report(
         self, response: Any = None, *, outcome: Outcome | None = None, **told: Any
@@ -337,9 +302,7 @@ class Permit:
         of a block page. If a rule of the coordinator reads more, more is sent; a body that it needs
         and that was not read is an error. Raises `Unavailable`, `BadCall`.
         """
-        what = shell.outcome_of(
-            response, outcome, self._count(told), self.state.grant.send_bodies
-        )
+        what = self._outcome(response, outcome, told)
         (next,) = self._coordinator.report([(self, what)])
         if self.attempts and not what.body_coming:
             self.attempts.heard(next)
@@ -389,9 +352,6 @@ class Permit:
         """Ends `keep`. The permit itself may continue."""
         if self._kept:
             self._kept.set()
-
-    def _count(self, told: dict[str, Any]) -> dict[str, Any]:
-        return {**self.attempts.fields(), **told} if self.attempts else told
 
     def __iter__(self) -> Iterator[Permit]:
         """Yields each departure at its time, as a permit with a report of its own."""

@@ -21,11 +21,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from politely_client import shell
 from politely_client.aio import AsyncClient
 from politely_client.bodies import Grant, Json, Outcome, Wish, in_ms
 from politely_client.errors import BadCall, PolitelyError
 from politely_client.flow import POLL_MAX
+from politely_client.outcome import outcome_of
 from politely_client.parts import halves, in_parts
 from politely_client.state import PermitState
 
@@ -115,7 +115,7 @@ class Page:
         if one call has no room for them.
         """
         counted = {"attempt": self.attempt, "free": self.free, **told}
-        what = shell.outcome_of(response, outcome, counted, self.permit.grant.send_bodies)
+        what = outcome_of(response, outcome, counted, self.permit.grant.send_bodies)
         latency = what.latency
         if latency is None:
             latency = max(0.0, time.monotonic() - self.permit.start)

@@ -147,13 +147,12 @@ def _close(talk: Talk, session: str, until: float) -> Flow[None]:
         log.debug("a session was not ended; it times out: %s", why)
 
 
-class Lock:
-    """A lock on a key, for ``with coordinator.lock(key) as lock``."""
+class _Held:
+    """A lock as far as it makes no call: the same for threads and for asyncio."""
 
-    def __init__(self, coordinator: Client, wish: LockWish, wait: float | None) -> None:
-        self._coordinator, self._wish, self._wait = coordinator, wish, wait
+    def __init__(self, wish: LockWish) -> None:
+        self._wish = wish
         self._state: LockState | None = None
-        self._ended = threading.Event()
 
     @property
     def key(self) -> str:
@@ -171,6 +170,15 @@ class Lock:
     def lost(self) -> bool:
         """Whether the lock has ended, so that the work on the key must stop."""
         return self._state is None or self._state.is_lost(time.monotonic())
+
+
+class Lock(_Held):
+    """A lock on a key, for ``with coordinator.lock(key) as lock``."""
+
+    def __init__(self, coordinator: Client, wish: LockWish, wait: float | None) -> None:
+        super().__init__(wish)
+        self._coordinator, self._wait = coordinator, wait
+        self._ended = threading.Event()
 
     def __enter__(self) -> Lock:
         flow = acquire(self._coordinator._talk, self._wish, self._wait)
@@ -204,34 +212,17 @@ class Lock:
                 return
 
 
-class AsyncLock:
+class AsyncLock(_Held):
     """A lock on a key, for ``async with coordinator.lock(key) as lock``.
 
     If the lock is lost, the body is cancelled and the context raises `LockLost`.
     """
 
     def __init__(self, coordinator: AsyncClient, wish: LockWish, wait: float | None) -> None:
-        self._coordinator, self._wish, self._wait = coordinator, wish, wait
-        self._state: LockState | None = None
+        super().__init__(wish)
+        self._coordinator, self._wait = coordinator, wait
         self._keeper: asyncio.Task[None] | None = None
         self._aborted = False
-
-    @property
-    def key(self) -> str:
-        """The key that is locked."""
-        return self._wish.key
-
-    @property
-    def fencing(self) -> int:
-        """The fencing number. Pass it to the resource, so that it can refuse an older one."""
-        if self._state is None:
-            raise RuntimeError("the lock is not held; enter it as a context")
-        return self._state.fencing
-
-    @property
-    def lost(self) -> bool:
-        """Whether the lock has ended, so that the work on the key must stop."""
-        return self._state is None or self._state.is_lost(time.monotonic())
 
     async def __aenter__(self) -> AsyncLock:
         flow = acquire(self._coordinator._talk, self._wish, self._wait)

@@ -239,3 +239,14 @@ def chain_of(error: BaseException, seen: set[int] | None = None) -> Iterator[Bas
     for each in within:
         if isinstance(each, BaseException):
             yield from chain_of(each, seen)
+
+
+def outcome_of(
+    response: Any | None, outcome: Outcome | None, told: dict[str, Any], asked: SendBodies
+) -> Outcome:
+    """Returns the given outcome, or that of the response with the fields of `told`."""
+    if outcome is not None:
+        return outcome
+    if response is not None:
+        return Outcome(**{**of_response(response, asked).__dict__, **told})
+    return Outcome(**told)

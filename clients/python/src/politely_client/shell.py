@@ -14,11 +14,10 @@ from typing import Any
 
 import httpx
 
-from politely_client.bodies import Outcome, SendBodies
 from politely_client.errors import BadCall
 from politely_client.share import OnUnavailable, Share
 from politely_client.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
-from politely_client.outcome import chain_of, of_response
+from politely_client.outcome import chain_of
 
 log = logging.getLogger("politely_client")
 
@@ -183,14 +182,3 @@ def reply_of(response: httpx.Response, base: str) -> Reply | NoReply:
     return Reply(
         response.status_code, body, retry_after, _shown(base), is_problem=kind.startswith(PROBLEM)
     )
-
-
-def outcome_of(
-    response: Any | None, outcome: Outcome | None, told: dict[str, Any], asked: SendBodies
-) -> Outcome:
-    """Returns the given outcome, or that of the response with the fields of `told`."""
-    if outcome is not None:
-        return outcome
-    if response is not None:
-        return Outcome(**{**of_response(response, asked).__dict__, **told})
-    return Outcome(**told)

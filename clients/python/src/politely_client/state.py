@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from typing import Any
 
-from politely_client.bodies import Grant
+from politely_client.attempts import Attempts
+from politely_client.bodies import Grant, Outcome
+from politely_client.outcome import outcome_of
 
 
 class PermitState:
@@ -68,3 +72,52 @@ class PermitState:
         answer.
         """
         return self.lease_until - now <= self.grant.lease / 2
+
+
+class PermitView:
+    """The part of a permit that makes no call: the same for threads and for asyncio."""
+
+    def __init__(self, state: PermitState) -> None:
+        self.state = state
+        self.attempts: Attempts | None = None
+        """The attempts at the permit's request, if they are counted."""
+
+    @property
+    def key(self) -> str:
+        """The key whose limits the permit keeps."""
+        return self.state.key
+
+    @property
+    def target(self) -> str:
+        """The URL or key for which the permit was acquired."""
+        return self.state.target
+
+    @property
+    def slots(self) -> int:
+        """The number of departures granted. Iterate over the permit to use all of them."""
+        return self.state.grant.slots
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease has ended, so that the request must be aborted."""
+        return self.state.is_lost(time.monotonic())
+
+    @property
+    def lease_left(self) -> float:
+        """Seconds until the request must have ended: a good time-out."""
+        return self.state.lease_left(time.monotonic())
+
+    def settle(self, **used: int) -> None:
+        """Sets the amounts of units that the request used, as in ``permit.settle(tokens=340)``.
+
+        The report sends them. What was estimated too much returns, and what was estimated too
+        little is owed. Without this the estimates of ``cost`` count.
+        """
+        self.state.settle(used)
+
+    def _outcome(
+        self, response: Any, outcome: Outcome | None, told: dict[str, Any]
+    ) -> Outcome:
+        """Returns the outcome that a report was called with, with the attempts so far."""
+        counted = {**self.attempts.fields(), **told} if self.attempts else told
+        return outcome_of(response, outcome, counted, self.state.grant.send_bodies)

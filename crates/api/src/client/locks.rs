@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
-use super::{CallError, Client, Outgoing, post};
+use super::{CallError, Calling, Client, Outgoing, post};
 use crate::wire::{
     ClaimLock, LockAnswer, LockMode, LockReleased, OpenSession, ReleaseLock, SessionClosed,
     SessionState, WAIT_MAX_MS,
@@ -71,34 +71,22 @@ pub struct ClientLock {
 
 impl Client {
     /// Opens a session.
-    pub fn open_session(
-        &self,
-        call: &OpenSession,
-    ) -> impl Future<Output = Result<SessionState, CallError>> + Send + use<> {
+    pub fn open_session(&self, call: &OpenSession) -> Calling<SessionState> {
         self.call(post("/sessions", call))
     }
 
     /// Renews a session and its locks. The status 410 means that it has ended.
-    pub fn renew_session(
-        &self,
-        session: &str,
-    ) -> impl Future<Output = Result<SessionState, CallError>> + Send + use<> {
+    pub fn renew_session(&self, session: &str) -> Calling<SessionState> {
         self.call(of_session(Method::PUT, session))
     }
 
     /// Ends a session with its locks and permits.
-    pub fn close_session(
-        &self,
-        session: &str,
-    ) -> impl Future<Output = Result<SessionClosed, CallError>> + Send + use<> {
+    pub fn close_session(&self, session: &str) -> Calling<SessionClosed> {
         self.call(of_session(Method::DELETE, session))
     }
 
     /// Claims a key. The coordinator may hold the call open for its `wait_ms`.
-    pub fn claim_lock(
-        &self,
-        call: &ClaimLock,
-    ) -> impl Future<Output = Result<LockAnswer, CallError>> + Send + use<> {
+    pub fn claim_lock(&self, call: &ClaimLock) -> Calling<LockAnswer> {
         let held = Duration::from_millis(u64::from(call.wait_ms.min(WAIT_MAX_MS)));
         self.call(Outgoing {
             held,
@@ -107,10 +95,7 @@ impl Client {
     }
 
     /// Releases a lock.
-    pub fn release_lock(
-        &self,
-        call: &ReleaseLock,
-    ) -> impl Future<Output = Result<LockReleased, CallError>> + Send + use<> {
+    pub fn release_lock(&self, call: &ReleaseLock) -> Calling<LockReleased> {
         self.call(post("/locks/release", call))
     }
 

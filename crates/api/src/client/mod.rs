@@ -26,6 +26,7 @@ pub mod transport;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,9 @@ pub enum CallError {
     Unreadable(String),
 }
 
+/// A call under way. It borrows nothing.
+pub type Calling<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
+
 /// A client of one coordinator, or of several that share their keys. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -150,81 +154,56 @@ impl Client {
 
     /// Sends reports and acquire requests. The coordinator may hold the call open for its
     /// `wait_ms`.
-    pub fn exchange(
-        &self,
-        call: &Exchange,
-    ) -> impl Future<Output = Result<Exchanged, CallError>> + Send + use<> {
+    pub fn exchange(&self, call: &Exchange) -> Calling<Exchanged> {
         let held = Duration::from_millis(u64::from(call.wait_ms));
         let outgoing = Outgoing {
             held,
             ..post("/exchange", call)
         };
         let client = self.clone();
-        async move {
+        Box::pin(async move {
             let is_closing = |said: &Exchanged| said.acquire.iter().any(is_closing);
             client.send(outgoing, is_closing).await
-        }
+        })
     }
 
     /// Renews the leases of permits.
-    pub fn renew(
-        &self,
-        call: &Permits,
-    ) -> impl Future<Output = Result<Renewed, CallError>> + Send + use<> {
+    pub fn renew(&self, call: &Permits) -> Calling<Renewed> {
         self.call(post("/renew", call))
     }
 
     /// Gives permits back without an outcome.
-    pub fn cancel(
-        &self,
-        call: &Cancel,
-    ) -> impl Future<Output = Result<Cancelled, CallError>> + Send + use<> {
+    pub fn cancel(&self, call: &Cancel) -> Calling<Cancelled> {
         self.call(post("/cancel", call))
     }
 
     /// Returns the fleet's numbers, without its workers.
-    pub fn stats(&self) -> impl Future<Output = Result<FleetStats, CallError>> + Send + use<> {
+    pub fn stats(&self) -> Calling<FleetStats> {
         self.call(get("/stats?workers=0".to_owned()))
     }
 
     /// Returns part of the table of keys.
-    pub fn keys(
-        &self,
-        query: &KeysQuery,
-    ) -> impl Future<Output = Result<KeyPage, CallError>> + Send + use<> {
+    pub fn keys(&self, query: &KeysQuery) -> Calling<KeyPage> {
         self.call(get(format!("/keys?{}", query_string(query))))
     }
 
     /// Returns what workers did.
-    pub fn usage(
-        &self,
-        query: &UsageQuery,
-    ) -> impl Future<Output = Result<UsagePage, CallError>> + Send + use<> {
+    pub fn usage(&self, query: &UsageQuery) -> Calling<UsagePage> {
         self.call(get(format!("/audit?{}", query_string(query))))
     }
 
     /// Creates keys, and changes their settings.
-    pub fn import_keys(
-        &self,
-        call: &ImportKeys,
-    ) -> impl Future<Output = Result<KeysChanged, CallError>> + Send + use<> {
+    pub fn import_keys(&self, call: &ImportKeys) -> Calling<KeysChanged> {
         self.call(post("/keys", call))
     }
 
     /// Returns the details of one key. The status 404 means that the coordinator does not know it.
-    pub fn key(
-        &self,
-        key: &str,
-    ) -> impl Future<Output = Result<KeyDetail, CallError>> + Send + use<> {
+    pub fn key(&self, key: &str) -> Calling<KeyDetail> {
         self.call(get(format!("/keys/{}", escaped(key))))
     }
 
     /// Applies `patch` to one key.
-    pub fn patch_key(
-        &self,
-        key: &str,
-        patch: &KeyPatch,
-    ) -> impl Future<Output = Result<KeyDetail, CallError>> + Send + use<> {
+    pub fn patch_key(&self, key: &str, patch: &KeyPatch) -> Calling<KeyDetail> {
         self.call(Outgoing {
             method: Method::PATCH,
             path: format!("/keys/{}", escaped(key)),
@@ -253,12 +232,9 @@ impl Client {
         Err(first.unwrap_or_else(|| CallError::Unavailable("no coordinator".to_owned())))
     }
 
-    fn call<T: DeserializeOwned>(
-        &self,
-        outgoing: Outgoing,
-    ) -> impl Future<Output = Result<T, CallError>> + Send + use<T> {
+    fn call<T: DeserializeOwned + 'static>(&self, outgoing: Outgoing) -> Calling<T> {
         let client = self.clone();
-        async move { client.send(outgoing, |_| false).await }
+        Box::pin(async move { client.send(outgoing, |_| false).await })
     }
 
     /// Makes one call at the current coordinator. Moves on for the next call if this coordinator

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::absent::is_default;
 use super::change::{self, Change};
 use super::table::KeyRow;
 use super::whole::maybe;
@@ -195,56 +196,44 @@ pub struct KeyPatch {
     /// The rate, in requests per second, 0.000001 to 1,000,000. For a key that learns, this is an
     /// upper bound; otherwise it is the rate itself.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rate: Change<f64>,
     /// The maximum number of requests back to back.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0, maximum = 1_000_000.0))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub burst: Change<f64>,
     /// The maximum number of requests in flight.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
-    #[serde(
-        default,
-        skip_serializing_if = "Change::is_keep",
-        deserialize_with = "change::whole"
-    )]
+    #[serde(default, skip_serializing_if = "is_default", with = "change::whole")]
     pub in_flight: Change<u32>,
     /// The declared limits of this key, in place of those of all keys: `["10/s", "1000/day@UTC",
     /// "100 concurrent"]`. An empty list means no limit.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub limits: Change<Vec<String>>,
     /// The key's own law: `discover`, `aimd`, `advice` or `fixed`. With `fixed`, the rate, burst
     /// and in-flight cap that are set here are the limits themselves.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub law: Change<String>,
     /// Whether outcomes change the learned state. If `false`, the values that are set here are the
     /// limits.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub learn: Change<bool>,
     /// The pause after each request, in milliseconds. It replaces the Crawl-delay that workers
     /// report. Zero means no pause.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 86_400_000))]
-    #[serde(
-        default,
-        skip_serializing_if = "Change::is_keep",
-        deserialize_with = "change::whole"
-    )]
+    #[serde(default, skip_serializing_if = "is_default", with = "change::whole")]
     pub crawl_delay_ms: Change<u32>,
     /// Texts of the operator, by name. The coordinator keeps them and does not read them. They
     /// replace all earlier ones. At most 32 entries, and 4,096 bytes in all.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<BTreeMap<String, String>>))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub metadata: Change<Metadata>,
     /// The length of a hold from now, in milliseconds, at most a year. Nothing leaves for the key
     /// until it ends.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
     pub hold_ms: Option<u64>,
     /// Whether to lift the hold, breaker, quarantine, and the Crawl-delay that workers reported.
@@ -303,7 +292,7 @@ pub struct ConfigPatch {
     #[serde(default)]
     pub crawling: CrawlingPatch,
     /// The keys to change.
-    #[serde(default, skip_serializing_if = "Apply::is_all")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub apply: Apply,
 }
 
@@ -320,16 +309,6 @@ pub enum Apply {
     New,
 }
 
-impl Apply {
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde calls it with a reference"
-    )]
-    const fn is_all(&self) -> bool {
-        matches!(self, Self::All)
-    }
-}
-
 /// A change of [`Crawling`]. Absent fields stay unchanged. Null restores the value that the
 /// coordinator was started with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -338,28 +317,24 @@ impl Apply {
 pub struct CrawlingPatch {
     /// The highest rate, in requests per second.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rate_per_host: Change<f64>,
     /// The maximum number of requests back to back.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0, maximum = 1_000_000.0))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rate_burst: Change<f64>,
     /// The first rate of a new key, in requests per second.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rate_start: Change<f64>,
     /// The maximum number of requests in flight.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
-    #[serde(
-        default,
-        skip_serializing_if = "Change::is_keep",
-        deserialize_with = "change::whole"
-    )]
+    #[serde(default, skip_serializing_if = "is_default", with = "change::whole")]
     pub in_flight: Change<u32>,
     /// The declared limits of each key: `["10/s", "1000/day@UTC", "100 concurrent"]`. An empty list
     /// means no limit.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
-    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub limits: Change<Vec<String>>,
 }
 

@@ -17,10 +17,6 @@ pub enum Change<T> {
 }
 
 impl<T> Change<T> {
-    pub(super) const fn is_keep(&self) -> bool {
-        matches!(self, Self::Keep)
-    }
-
     /// Returns the new value, if the change sets one.
     pub fn set(self) -> Option<T> {
         match self {
@@ -81,12 +77,18 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
     }
 }
 
-/// Deserializes a whole number or null, for `#[serde(deserialize_with)]`. A whole number may be
-/// written as a float, for languages with a single number type.
-pub(super) fn whole<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Change<T>, D::Error> {
-    Ok(maybe(from)?.map_or(Change::TakeBack, Change::To))
+/// A change to a whole number, for `#[serde(with)]`. A whole number may be written as a float, for
+/// languages with a single number type.
+pub(super) mod whole {
+    use super::{Change, Deserializer, maybe};
+
+    pub(in crate::wire) use crate::wire::whole::serialize;
+
+    pub(in crate::wire) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Change<T>, D::Error> {
+        Ok(maybe::deserialize(from)?.map_or(Change::TakeBack, Change::To))
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::whole::whole;
+use super::whole;
 
 /// The cost of a request: tokens of the rate, or amounts of units such as
 /// `{"requests": 1, "tokens": 1000}`.
@@ -76,15 +76,15 @@ impl<'de> Visitor<'de> for CostVisitor {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Cost, E> {
-        whole(serde::de::value::U64Deserializer::new(number)).map(Cost::Tokens)
+        whole::deserialize(serde::de::value::U64Deserializer::new(number)).map(Cost::Tokens)
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Cost, E> {
-        whole(serde::de::value::I64Deserializer::new(number)).map(Cost::Tokens)
+        whole::deserialize(serde::de::value::I64Deserializer::new(number)).map(Cost::Tokens)
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Cost, E> {
-        whole(serde::de::value::F64Deserializer::new(number)).map(Cost::Tokens)
+        whole::deserialize(serde::de::value::F64Deserializer::new(number)).map(Cost::Tokens)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Cost, A::Error> {
@@ -93,7 +93,7 @@ impl<'de> Visitor<'de> for CostVisitor {
 }
 
 #[derive(Deserialize)]
-struct Amount(#[serde(deserialize_with = "whole")] u64);
+struct Amount(#[serde(with = "whole")] u64);
 
 /// Deserializes amounts of units, for `#[serde(deserialize_with)]`.
 pub(super) fn amounts<'de, D: Deserializer<'de>>(

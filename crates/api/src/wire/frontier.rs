@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::absent::{is_false, is_one, is_zero, is_zero_16, one};
+use super::absent::{is_default, is_one, one};
 use super::permits::{Error, Grant};
 use super::reports::{Told, ToldAnswer};
-use super::whole::{maybe, whole};
+use super::whole::{self, maybe};
 
 /// A page that is added to a crawl: one line of `put`, or an element of `found`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,25 +22,17 @@ pub struct FrontierPage {
     pub key: Option<String>,
     /// The order within the domain and between domains, 0 (last) to 9 (first). Default 5.
     #[cfg_attr(feature = "openapi", schema(maximum = 255))]
-    #[serde(
-        default = "five",
-        skip_serializing_if = "is_five",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "five", skip_serializing_if = "is_five", with = "whole")]
     pub priority: u8,
     /// The date before which the page is not handed out, in milliseconds since 1970 (UTC), before
     /// the year 10000. A date that has passed means now.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub due_unix_ms: Option<u64>,
     /// Any JSON of the caller, at most 16 KiB. It comes back with the page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
     /// Whether the page was visited elsewhere. It then becomes known and is never handed out.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub finished: bool,
 }
 
@@ -127,32 +119,20 @@ pub struct FrontierTake {
     pub client: String,
     /// The most units, 1 to 100. Default 1.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65535))]
-    #[serde(
-        default = "one",
-        skip_serializing_if = "is_one",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "one", skip_serializing_if = "is_one", with = "whole")]
     pub units: u16,
     /// The most pages in a unit, 1 to 1,000. Default 1. A unit has fewer if the limits of its key
     /// let fewer leave within two seconds.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65535))]
-    #[serde(
-        default = "one",
-        skip_serializing_if = "is_one",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "one", skip_serializing_if = "is_one", with = "whole")]
     pub pages_per_unit: u16,
     /// The longest time to hold the call open until a domain may be handed out, in milliseconds, at
     /// most 60,000. Default 0: answer at once.
-    #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub wait_ms: u32,
     /// The time after which a unit ends without `done`, in milliseconds. Default 60,000, at most an
     /// hour.
-    #[serde(
-        default = "minute",
-        skip_serializing_if = "is_minute",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "minute", skip_serializing_if = "is_minute", with = "whole")]
     pub lease_ms: u32,
     /// Values for the names of keys in the coordinator's policy, at most 8, as in an item of
     /// `acquire`.
@@ -215,7 +195,7 @@ pub struct FrontierUnitPage {
     pub attempt: u16,
     /// The number of earlier attempts that did not count. The report of this page repeats it.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
-    #[serde(default, skip_serializing_if = "is_zero_16")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub free: u16,
     /// The JSON with which the page was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,14 +229,10 @@ pub struct DoneUnit {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found: Vec<FrontierPage>,
     /// Whether the owner keeps the unit and the pages that are not named.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub keep: bool,
     /// With `keep`: the new length of the lease from now on, in milliseconds, at most an hour.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub lease_ms: Option<u32>,
 }
 
@@ -275,11 +251,7 @@ pub struct DonePage {
     pub then: Then,
     /// The date of the next visit, in milliseconds since 1970 (UTC), before the year 10000. It is
     /// not used for a page that is retried.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub again_unix_ms: Option<u64>,
 }
 
@@ -338,29 +310,17 @@ pub struct FrontierExchange {
     pub done: Vec<DoneUnit>,
     /// The most units, as in [`FrontierTake`].
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65535))]
-    #[serde(
-        default = "one",
-        skip_serializing_if = "is_one",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "one", skip_serializing_if = "is_one", with = "whole")]
     pub units: u16,
     /// The most pages in a unit, as in [`FrontierTake`].
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65535))]
-    #[serde(
-        default = "one",
-        skip_serializing_if = "is_one",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "one", skip_serializing_if = "is_one", with = "whole")]
     pub pages_per_unit: u16,
     /// The longest time to hold the call open, in milliseconds, as in [`FrontierTake`].
-    #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub wait_ms: u32,
     /// The lease of the units, in milliseconds, as in [`FrontierTake`].
-    #[serde(
-        default = "minute",
-        skip_serializing_if = "is_minute",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "minute", skip_serializing_if = "is_minute", with = "whole")]
     pub lease_ms: u32,
     /// Values for the names of keys in the coordinator's policy, at most 8, as in an item of
     /// `acquire`.

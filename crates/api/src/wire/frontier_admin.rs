@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::whole::{maybe, whole};
+use super::whole::{self, maybe};
 
 /// All crawls of a frontier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,11 +202,7 @@ pub struct FrontierBlock {
     pub domain: String,
     /// The date until which it is blocked, in milliseconds since 1970 (UTC). Absent or in the past:
     /// it is not blocked.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub until_unix_ms: Option<u64>,
 }
 
@@ -218,7 +214,7 @@ pub struct FrontierDelay {
     /// The domain.
     pub domain: String,
     /// The least pause between two units, in milliseconds. 0 removes it.
-    #[serde(deserialize_with = "whole")]
+    #[serde(with = "whole")]
     pub delay_ms: u64,
 }
 

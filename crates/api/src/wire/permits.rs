@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::absent::{is_false, is_one, is_zero, is_zero_8, is_zero_64, one};
+use super::absent::{is_default, is_one, one};
 use super::cost::Cost;
 use super::reports::{Told, ToldAnswer};
-use super::whole::{maybe, whole};
+use super::whole::{self, maybe};
 
 /// A request for permits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Acquire {
     pub client: String,
     /// The longest time to hold the call open until permits come free, in milliseconds, at most
     /// 60,000. Default 0: answer at once.
-    #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub wait_ms: u32,
     /// The number of items to answer: all of them, or the first n that can leave. With `all`, a
     /// call with items that must wait stays open until the first of these can leave. It is answered
@@ -48,7 +48,7 @@ pub enum Want {
     #[default]
     All,
     /// Answers the first n items that can leave. The other items are not charged and not answered.
-    Any(#[serde(deserialize_with = "whole")] u32),
+    Any(#[serde(with = "whole")] u32),
 }
 
 /// A request for one permit.
@@ -94,25 +94,17 @@ pub struct Item {
     pub cost: Cost,
     /// The number of bytes that the request sends. The key's byte budget is charged with them at
     /// once.
-    #[serde(
-        default,
-        skip_serializing_if = "is_zero_64",
-        deserialize_with = "whole"
-    )]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub bytes: u64,
     /// The priority, 0 (default) to 9. Each step counts like ten seconds of waiting in the queue,
     /// so low priorities do not starve.
     #[cfg_attr(feature = "openapi", schema(maximum = 255))]
-    #[serde(default, skip_serializing_if = "is_zero_8", deserialize_with = "whole")]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub priority: u8,
     /// The latest start of the request, in milliseconds from now. If it cannot start by then, the
     /// answer is `wait`. A value above `wait_ms` reserves a start in advance, by at most 2,000.
     /// Default: `wait_ms`.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub max_wait_ms: Option<u32>,
     /// The Crawl-delay in the host's robots.txt, in milliseconds: 1 to 86,400,000 (a day).
     ///
@@ -121,29 +113,17 @@ pub struct Item {
     /// largest fresh one counts. Slower limits of the key stay in force. Send the delay with every
     /// item.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400_000))]
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub crawl_delay_ms: Option<u64>,
     /// The remaining time for which that robots.txt is valid, in milliseconds: 1 to 86,400,000 (24
     /// hours, the default). Afterwards the worker reads it again.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400_000))]
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub crawl_delay_fresh_ms: Option<u64>,
     /// The number of consecutive departures to acquire, 1 to 1,024. The grant covers as many as are
     /// free and leave within two seconds.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
-    #[serde(
-        default = "one",
-        skip_serializing_if = "is_one",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "one", skip_serializing_if = "is_one", with = "whole")]
     pub slots: u16,
     /// Whether the requests wait in a queue of the caller, which sends them one after another. The
     /// coordinator sets it for workers that speak another protocol.
@@ -335,7 +315,7 @@ pub struct Exchange {
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
     /// The longest time to hold the call open, in milliseconds, as in [`Acquire`].
-    #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub wait_ms: u32,
     /// The number of items to answer, as in [`Acquire`].
     #[serde(default)]
@@ -379,10 +359,10 @@ pub struct Exchanged {
 #[serde(deny_unknown_fields)]
 pub struct SharePlace {
     /// The number of live workers. 0: the worker was told no place yet.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, with = "whole")]
     pub workers: u32,
     /// The number of the place, from 0.
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, with = "whole")]
     pub place: u32,
 }
 
@@ -429,7 +409,7 @@ pub struct Cancel {
     pub permits: Vec<String>,
     /// Whether the requests may have left. If true, their slots are freed and their tokens stay
     /// spent.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub sent: bool,
 }
 

@@ -2,13 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use politely_core::signal::{Failure, Scope, ScopeName, Signal};
+use politely_core::signal::{Failure, Scope, ScopeName, Signal, Unit};
 use serde::{Deserialize, Serialize};
 
-use super::absent::{is_false, is_one, is_zero_16, is_zero_64, one};
+use super::absent::{is_default, is_one, one};
 use super::cost::amounts;
 use super::permits::{Error, Item};
-use super::whole::{maybe, whole};
+use super::whole::{self, maybe};
+
+/// Converts between an enum of the wire and one of the core that has the same variants.
+macro_rules! same_variants {
+    ($wire:ident, $core:ident: $($variant:ident),+) => {
+        impl From<$wire> for $core {
+            fn from(wire: $wire) -> Self {
+                match wire { $($wire::$variant => Self::$variant),+ }
+            }
+        }
+
+        impl From<$core> for $wire {
+            fn from(core: $core) -> Self {
+                match core { $($core::$variant => Self::$variant),+ }
+            }
+        }
+    };
+}
 
 /// A report of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,19 +54,11 @@ pub struct Told {
     pub sent: Option<Box<Item>>,
     /// The index of the departure within the permit, from 0.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
-    #[serde(
-        default,
-        skip_serializing_if = "is_zero_16",
-        deserialize_with = "whole"
-    )]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub slot: u16,
     /// The status code of the response.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub status: Option<u16>,
     /// The reason why no response came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,11 +75,7 @@ pub struct Told {
     #[serde(default)]
     pub latency_ms: f64,
     /// The number of bytes received.
-    #[serde(
-        default,
-        skip_serializing_if = "is_zero_64",
-        deserialize_with = "whole"
-    )]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub bytes: u64,
     /// The amounts of units that the request used, as in `{"tokens": 340}`. They replace the
     /// estimates of the item's `cost`; what was estimated too much returns, and what was estimated
@@ -83,7 +88,7 @@ pub struct Told {
     pub used: BTreeMap<String, u64>,
     /// Whether the body is still arriving. If true, the coordinator learns from the head now and
     /// keeps the slot taken. Report the permit again without this field when the body has ended.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub body_coming: bool,
     /// The request's method. Default GET. The coordinator recommends a retry only for a method that
     /// is safe to repeat.
@@ -91,20 +96,12 @@ pub struct Told {
     pub method: Option<String>,
     /// The number of times that this request was sent, including this one. Default 1.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
-    #[serde(
-        default = "one",
-        skip_serializing_if = "is_one",
-        deserialize_with = "whole"
-    )]
+    #[serde(default = "one", skip_serializing_if = "is_one", with = "whole")]
     pub attempt: u16,
     /// The number of earlier attempts that did not count: their answers were retries that are
     /// `free`.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
-    #[serde(
-        default,
-        skip_serializing_if = "is_zero_16",
-        deserialize_with = "whole"
-    )]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub free: u16,
     /// The requested URL, or its hash as 16 hexadecimal digits. With it, failures of one URL do not
     /// slow other URLs. Default: the `url` of the permit's item, if the permit has one departure.
@@ -125,11 +122,7 @@ pub struct Meaning {
     /// The signal.
     pub signal: ReportedSignal,
     /// The time for which the server asked for no requests, in milliseconds.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub retry_after_ms: Option<u64>,
     /// The quotas that the server announced. Of more than four, the four tightest are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -183,35 +176,19 @@ pub struct ToldQuota {
     #[serde(default)]
     pub unit: QuotaUnit,
     /// The number of units allowed per window.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub limit: Option<u64>,
     /// The length of the window, in milliseconds.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub window_ms: Option<u64>,
     /// The number of units left.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub remaining: Option<u64>,
     /// The time until the quota is full again, in milliseconds.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub reset_ms: Option<u64>,
     /// Whether the quota counts one account of several on the host, such as a project of `OpenAI`.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub of_account: bool,
 }
 
@@ -237,34 +214,9 @@ pub enum QuotaUnit {
     OutputTokens,
 }
 
-impl From<QuotaUnit> for politely_core::signal::Unit {
-    fn from(unit: QuotaUnit) -> Self {
-        match unit {
-            QuotaUnit::Requests => Self::Requests,
-            QuotaUnit::Tokens => Self::Tokens,
-            QuotaUnit::Bytes => Self::Bytes,
-            QuotaUnit::Points => Self::Points,
-            QuotaUnit::Concurrency => Self::Concurrency,
-            QuotaUnit::InputTokens => Self::InputTokens,
-            QuotaUnit::OutputTokens => Self::OutputTokens,
-        }
-    }
-}
-
-impl From<politely_core::signal::Unit> for QuotaUnit {
-    fn from(unit: politely_core::signal::Unit) -> Self {
-        use politely_core::signal::Unit;
-        match unit {
-            Unit::Requests => Self::Requests,
-            Unit::Tokens => Self::Tokens,
-            Unit::Bytes => Self::Bytes,
-            Unit::Points => Self::Points,
-            Unit::Concurrency => Self::Concurrency,
-            Unit::InputTokens => Self::InputTokens,
-            Unit::OutputTokens => Self::OutputTokens,
-        }
-    }
-}
+same_variants!(
+    QuotaUnit, Unit: Requests, Tokens, Bytes, Points, Concurrency, InputTokens, OutputTokens
+);
 
 /// The meaning of an outcome in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -285,31 +237,9 @@ pub enum ReportedSignal {
     UrlError,
 }
 
-impl From<ReportedSignal> for Signal {
-    fn from(reported: ReportedSignal) -> Self {
-        match reported {
-            ReportedSignal::Ok => Self::Ok,
-            ReportedSignal::RateLimited => Self::RateLimited,
-            ReportedSignal::Overloaded => Self::Overloaded,
-            ReportedSignal::Unreachable => Self::Unreachable,
-            ReportedSignal::Blocked => Self::Blocked,
-            ReportedSignal::UrlError => Self::UrlError,
-        }
-    }
-}
-
-impl From<Signal> for ReportedSignal {
-    fn from(signal: Signal) -> Self {
-        match signal {
-            Signal::Ok => Self::Ok,
-            Signal::RateLimited => Self::RateLimited,
-            Signal::Overloaded => Self::Overloaded,
-            Signal::Unreachable => Self::Unreachable,
-            Signal::Blocked => Self::Blocked,
-            Signal::UrlError => Self::UrlError,
-        }
-    }
-}
+same_variants!(
+    ReportedSignal, Signal: Ok, RateLimited, Overloaded, Unreachable, Blocked, UrlError
+);
 
 /// The reason why no response came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -332,33 +262,9 @@ pub enum ErrorKind {
     Malformed,
 }
 
-impl From<ErrorKind> for Failure {
-    fn from(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::NoSuchHost => Self::NoSuchHost,
-            ErrorKind::Resolver => Self::Resolver,
-            ErrorKind::Connect => Self::Connect,
-            ErrorKind::Tls => Self::Tls,
-            ErrorKind::Timeout => Self::Timeout,
-            ErrorKind::Reset => Self::Reset,
-            ErrorKind::Malformed => Self::Malformed,
-        }
-    }
-}
-
-impl From<Failure> for ErrorKind {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::NoSuchHost => Self::NoSuchHost,
-            Failure::Resolver => Self::Resolver,
-            Failure::Connect => Self::Connect,
-            Failure::Tls => Self::Tls,
-            Failure::Timeout => Self::Timeout,
-            Failure::Reset => Self::Reset,
-            Failure::Malformed => Self::Malformed,
-        }
-    }
-}
+same_variants!(
+    ErrorKind, Failure: NoSuchHost, Resolver, Connect, Tls, Timeout, Reset, Malformed
+);
 
 /// The answer to [`Report`]: one per item, in the order of the items.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -382,20 +288,20 @@ pub struct ToldAnswer {
     pub signal: Option<ReportedSignal>,
     /// Whether the permit is unknown, its lease had expired, or it was reported before. Such a
     /// report does not change a rate.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub late: bool,
     /// The key's rate from now on, in requests per second.
     pub rate: f64,
     /// The remaining hold of the key, in milliseconds. Nothing leaves for the key until then.
-    #[serde(default, skip_serializing_if = "is_zero_64")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hold_ms: u64,
     /// Whether the failure counts against its URL only. The key's rate, breaker and hold did not
     /// change.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub url_fault: bool,
     /// The wait that a redirect named for its target, in milliseconds (RFC 9110, section 10.2.3).
     /// It delays the next request for that target alone.
-    #[serde(default, skip_serializing_if = "is_zero_64")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub target_after_ms: u64,
     /// `false` if the hold or the breaker of this report is in force, but is neither on disk nor in
     /// the engine yet. A crash of the coordinator can lose it then. Absent if it is stored, or if
@@ -420,7 +326,7 @@ pub enum Next {
         /// The delay beyond the key's hold, in milliseconds.
         after_ms: u64,
         /// Whether the attempt does not count, because the host refused it or is down.
-        #[serde(default, skip_serializing_if = "is_false")]
+        #[serde(default, skip_serializing_if = "is_default")]
         free: bool,
     },
     /// Do not send the request again: the result would be the same.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::absent::is_zero;
-use super::whole::{maybe, whole};
+use super::absent::is_default;
+use super::whole::{self, maybe};
 
 /// Shortest time-out of a session, in milliseconds.
 pub const SESSION_TTL_MIN_MS: u32 = 1_000;
@@ -35,7 +35,7 @@ pub struct OpenSession {
     /// The session's time-out, in milliseconds: 1,000 to 3,600,000. Default 30,000. The session
     /// ends if no call names it for this long.
     #[cfg_attr(feature = "openapi", schema(minimum = 1_000, maximum = 3_600_000))]
-    #[serde(default = "ttl", deserialize_with = "whole")]
+    #[serde(default = "ttl", with = "whole")]
     pub ttl_ms: u32,
 }
 
@@ -102,14 +102,14 @@ pub struct ClaimLock {
     /// The most holders of the key at once, this one included: 1 to 1,000. Default 1. If holders
     /// name different numbers, the smallest counts.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000))]
-    #[serde(default = "one_holder", deserialize_with = "whole")]
+    #[serde(default = "one_holder", with = "whole")]
     pub max: u16,
     /// `exclusive` waits until no other session holds the key. It needs `max` 1.
     #[serde(default)]
     pub mode: LockMode,
     /// The longest time to hold the call open, in milliseconds, at most 60,000. Default 0. The
     /// session is renewed meanwhile.
-    #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
+    #[serde(default, skip_serializing_if = "is_default", with = "whole")]
     pub wait_ms: u32,
     /// The idempotency key of this claim. A repeated call with the same id gets the same lock, and
     /// keeps its place in the queue. Without an id, the claim leaves the queue with its call.
@@ -154,11 +154,7 @@ pub struct ReleaseLock {
     pub key: String,
     /// The fencing number of the lock. If the session holds the key under another number, nothing
     /// is released, and the answer is 409.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe")]
     pub fencing: Option<u64>,
 }
 

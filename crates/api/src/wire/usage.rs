@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::absent::is_zero_64;
+use super::absent::is_default;
 use super::statuses::StatusCounts;
 
 /// The rows to return.
@@ -106,37 +106,37 @@ pub enum UsageBy {
 #[serde(default)]
 pub struct UsageCounts {
     /// The number of permits granted.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub granted: u64,
     /// The number of outcomes with the signal `Ok`.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub ok: u64,
     /// The number of outcomes with the signal `RateLimited`: refusals by a limit.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub rate_limited: u64,
     /// The number of outcomes with the signal `Overloaded`.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub overloaded: u64,
     /// The number of outcomes with the signal `Unreachable`.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub unreachable: u64,
     /// The number of outcomes with the signal `Blocked`: challenges and block pages.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub blocked: u64,
     /// The number of outcomes with the signal `UrlError`.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub url_error: u64,
     /// The number of grants that were waited for.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub waits: u64,
     /// The sum of these waits, in milliseconds.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub waited_ms: u64,
     /// The sum of the bytes that were reported.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub bytes: u64,
     /// The number of permits whose leases expired without a report.
-    #[serde(skip_serializing_if = "is_zero_64")]
+    #[serde(skip_serializing_if = "is_default")]
     pub expired: u64,
     /// The answers by status. `none` counts requests without a response, and `other` the statuses
     /// beyond the first 32.

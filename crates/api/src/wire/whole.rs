@@ -3,19 +3,32 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::Deserializer;
 use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserializer, Serialize, Serializer};
 
-/// Deserializes a whole number, for `#[serde(deserialize_with)]`.
-pub(super) fn whole<'de, T: TryFrom<u64>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+/// Serializes a whole number as it is, for `#[serde(with)]`.
+pub(super) fn serialize<T: Serialize, S: Serializer>(number: &T, to: S) -> Result<S::Ok, S::Error> {
+    number.serialize(to)
+}
+
+/// Deserializes a whole number, for `#[serde(with)]`.
+pub(super) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
     from.deserialize_u64(Whole(PhantomData))
 }
 
-/// Deserializes a whole number as [`whole`] does, or null.
-pub(super) fn maybe<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<T>, D::Error> {
-    from.deserialize_option(Maybe(PhantomData))
+/// A whole number or null, for `#[serde(with)]`.
+pub(super) mod maybe {
+    use super::{Deserializer, Maybe, PhantomData};
+
+    pub(in crate::wire) use super::serialize;
+
+    pub(in crate::wire) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<T>, D::Error> {
+        from.deserialize_option(Maybe(PhantomData))
+    }
 }
 
 struct Whole<T>(PhantomData<T>);
@@ -65,7 +78,7 @@ impl<'de, T: TryFrom<u64>> Visitor<'de> for Maybe<T> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        whole(from).map(Some)
+        deserialize(from).map(Some)
     }
 }
 

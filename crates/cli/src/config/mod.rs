@@ -429,56 +429,26 @@ fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), Str
     }
 }
 
+/// Layers settings: the fields that are options, and then the others.
+macro_rules! layered {
+    ($over:ident, $under:ident, $($option:ident)*, $($other:ident: $value:expr),*) => {
+        Self { $($option: $over.$option.or($under.$option),)* $($other: $value,)* }
+    };
+}
+
 impl Knobs {
     /// Returns these settings, with `under` for each one that is not set.
     fn over(self, under: Self) -> Self {
-        Self {
-            profile: self.profile.or(under.profile),
-            rate: self.rate.or(under.rate),
-            limits: self.limits.or(under.limits),
-            policy: self.policy.or(under.policy),
-            labels: self.labels.or(under.labels),
-            burst: self.burst.or(under.burst),
-            in_flight: self.in_flight.or(under.in_flight),
-            law: self.law.or(under.law),
-            key: self.key.or(under.key),
-            concurrency: self.concurrency.or(under.concurrency),
-            max_hosts: self.max_hosts.or(under.max_hosts),
-            max_rps: self.max_rps.or(under.max_rps),
-            site_rps: self.site_rps.or(under.site_rps),
-            memory_cap: self.memory_cap.or(under.memory_cap),
-            coordinator: self.coordinator.or(under.coordinator),
-            on_unavailable: self.on_unavailable.or(under.on_unavailable),
-            store: self.store.or(under.store),
-            store_password_file: self.store_password_file.or(under.store_password_file),
-            store_unavailable: self.store_unavailable.or(under.store_unavailable),
-            lease: self.lease.or(under.lease),
-            token_file: self.token_file.or(under.token_file),
-            client: self.client.or(under.client),
-            retry: self.retry.or(under.retry),
-            retries: self.retries.or(under.retries),
-            backoff: self.backoff.or(under.backoff),
-            jitter: self.jitter.or(under.jitter),
-            retry_budget: self.retry_budget.or(under.retry_budget),
-            breaker: self.breaker.or(under.breaker),
-            cut: self.cut.or(under.cut),
-            give_up_after: self.give_up_after.or(under.give_up_after),
-            timeout: self.timeout.or(under.timeout),
-            max_body: self.max_body.or(under.max_body),
-            proxy: if self.proxy.is_empty() {
-                under.proxy
-            } else {
-                self.proxy
-            },
-            proxy_by: self.proxy_by.or(under.proxy_by),
+        let proxy = [self.proxy, under.proxy];
+        layered! {
+            self, under,
+            profile rate limits policy labels burst in_flight law key concurrency max_hosts max_rps
+            site_rps memory_cap coordinator on_unavailable store store_password_file store_unavailable
+            lease token_file client retry retries backoff jitter retry_budget breaker cut give_up_after
+            timeout max_body proxy_by user_agent robots_token save output summary state,
+            proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
             no_robots: self.no_robots || under.no_robots,
-            user_agent: self.user_agent.or(under.user_agent),
-            robots_token: self.robots_token.or(under.robots_token),
-            no_cookies: self.no_cookies || under.no_cookies,
-            save: self.save.or(under.save),
-            output: self.output.or(under.output),
-            summary: self.summary.or(under.summary),
-            state: self.state.or(under.state),
+            no_cookies: self.no_cookies || under.no_cookies
         }
     }
 }

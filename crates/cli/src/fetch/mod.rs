@@ -151,11 +151,8 @@ pub(crate) fn fetch(
         is_complete,
         is_resumed,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads())
-        .enable_all()
-        .build()
-        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = crate::exit::runtime(runtime.worker_threads(threads()))?;
     runtime.block_on(engine.limits.ping())?;
     let exit = runtime.block_on(drive(Arc::clone(&engine), ingest, earlier));
     // A lookup or a read of standard input may still block a thread. Nothing depends on it any

@@ -24,7 +24,7 @@ use self::pictures::Pictures;
 use self::runs::Plan;
 use self::table::Widths;
 use crate::args::{SimulateArgs, SimulatedProfile};
-use crate::exit::{Exit, Wrong};
+use crate::exit::{Exit, Wrong, is_read};
 
 /// The seed of the backoff study.
 #[cfg(feature = "rivals")]
@@ -50,10 +50,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
     match told {
         // A reader that closed the pipe is not a failure.
         Ok(()) => Ok(Exit::AllFetched),
-        Err(Stopped::Output(why)) if why.kind() == io::ErrorKind::BrokenPipe => {
-            Ok(Exit::AllFetched)
-        }
-        Err(Stopped::Output(why)) => Err(Wrong::file(Path::new("standard output"), &why)),
+        Err(Stopped::Output(why)) => is_read(Err(why)).map(|_| Exit::AllFetched),
         Err(Stopped::Wrong(wrong)) => Err(wrong),
     }
 }

@@ -15,7 +15,7 @@ mod state;
 mod state_tests;
 mod words;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
@@ -29,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::TopArgs;
-use crate::exit::{Exit, Wrong, io_words};
+use crate::exit::{self, Exit, Wrong, io_words, runtime};
 use crate::fault::{Fault, connect, failed};
 use crate::token;
 
@@ -42,11 +42,7 @@ const ROWS_MAX: u32 = 1_000;
 pub(crate) fn run(args: &TopArgs) -> Result<Exit, Wrong> {
     let token = token::read(args.token_file.as_deref())?;
     let client = connect(&args.coordinator, token.as_ref())?;
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let runtime = runtime(Builder::new_multi_thread().worker_threads(1))?;
     if args.once {
         return runtime.block_on(print(&client, &args.coordinator));
     }
@@ -75,13 +71,8 @@ async fn print(client: &Client, place: &str) -> Result<Exit, Wrong> {
     };
     let page = client.at_each(|client| client.keys(&query)).await;
     let page = page.map_err(wrong)?;
-    match io::stdout().write_all(once::text(&fleet, &page).as_bytes()) {
-        // A reader that closed the pipe is not an error.
-        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::AllFetched),
-        Err(why) => return Err(Wrong(format!("standard output: {}", io_words(&why)))),
-        Ok(()) => {}
-    }
-    if page.matching > page.keys.len() as u32 {
+    let is_read = exit::print(once::text(&fleet, &page).as_bytes())?;
+    if is_read && page.matching > page.keys.len() as u32 {
         eprintln!(
             "politely: the first {} of {} keys",
             page.keys.len(),

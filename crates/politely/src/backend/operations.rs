@@ -47,9 +47,9 @@ pub(crate) struct Head<'a> {
 /// The operations of a limiter's backend. The methods of [`Limiter`](crate::Limiter) with the same
 /// names describe them.
 ///
-/// No method has a default. A change that a backend cannot make is an [`Unsupported`] error. A
-/// backend that keeps no key in this process knows no key: the methods that read a key return
-/// nothing.
+/// No change has a default. A change that a backend cannot make is an [`Unsupported`] error. The
+/// defaults of methods that read follow from other methods, or are those of a backend that keeps no
+/// key in this process: it knows no key, and these methods return nothing.
 pub(crate) trait Operations: Send + Sync {
     /// Waits until each key allows the request. The rule of a coordinator's policy may depend on
     /// `head`; the other backends get the costs of their policy in `ask`.
@@ -73,7 +73,9 @@ pub(crate) trait Operations: Send + Sync {
         keys: &'a [Key],
         ask: AcquireRequest,
         arrival: Arrival,
-    ) -> Later<'a, Result<Permit, Refusal>>;
+    ) -> Later<'a, Result<Permit, Refusal>> {
+        Box::pin(async move { self.try_acquire(keys, ask, arrival) })
+    }
 
     fn adopt<'a>(
         &'a self,
@@ -99,7 +101,9 @@ pub(crate) trait Operations: Send + Sync {
 
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported>;
 
-    fn never_fits(&self, key: &Key, ask: &AcquireRequest) -> Option<DeclaredLimit>;
+    fn never_fits(&self, _key: &Key, _ask: &AcquireRequest) -> Option<DeclaredLimit> {
+        None
+    }
 
     fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full>;
 
@@ -111,20 +115,26 @@ pub(crate) trait Operations: Send + Sync {
     fn apply_lock(&self, key: &Key, op: LockOp) -> Result<(), LockError>;
 
     /// Returns the confirmed locks of `key`.
-    fn locks(&self, key: &Key) -> Option<LockView>;
+    fn locks(&self, _key: &Key) -> Option<LockView> {
+        None
+    }
 
     /// Returns the present time of the clock that the ends of locks are measured by.
     fn lock_time(&self) -> Timestamp;
 
     /// Returns the changes of confirmed locks, `None` if the locks are at a coordinator.
-    fn lock_changes(&self) -> Option<&LockChanges>;
+    fn lock_changes(&self) -> Option<&LockChanges> {
+        None
+    }
 
     /// Locks `key` at a coordinator. Returns `None` if the locks are in this process or an engine.
     fn lock_there<'a>(
         &'a self,
-        key: &'a Key,
-        max: u16,
-    ) -> Option<Later<'a, Result<LockGuard, LockError>>>;
+        _key: &'a Key,
+        _max: u16,
+    ) -> Option<Later<'a, Result<LockGuard, LockError>>> {
+        None
+    }
 
     /// Continues the locks of `key` after a restart.
     fn resume_locks(&self, key: &Key, lasts: &mut dyn FnMut(SessionId) -> Option<Duration>);
@@ -139,39 +149,61 @@ pub(crate) trait Operations: Send + Sync {
     /// Returns the configuration of keys that are created from now on.
     fn config(&self) -> Result<Arc<Config>, Unsupported>;
 
-    fn explain(&self, key: &Key) -> Option<Explanation>;
+    fn explain(&self, _key: &Key) -> Option<Explanation> {
+        None
+    }
 
-    fn rate(&self, key: &Key) -> Option<f64>;
+    fn rate(&self, key: &Key) -> Option<f64> {
+        self.explain(key).map(|explained| explained.rate)
+    }
 
-    fn knows(&self, key: &Key) -> bool;
+    fn knows(&self, _key: &Key) -> bool {
+        false
+    }
 
-    fn keys(&self) -> Vec<Key>;
+    fn keys(&self) -> Vec<Key> {
+        Vec::new()
+    }
 
-    fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize));
+    fn each(&self, _visit: &mut dyn FnMut(&Key, &Explanation, usize)) {}
 
-    fn position(&self, key: &Key, arrival: Arrival) -> usize;
+    fn position(&self, _key: &Key, _arrival: Arrival) -> usize {
+        0
+    }
 
-    fn evict_idle(&self, may_go: &mut dyn FnMut(&Key) -> bool);
+    fn evict_idle(&self, _may_go: &mut dyn FnMut(&Key) -> bool) {}
 
-    fn snapshot(&self, key: &Key) -> Option<Snapshot>;
+    fn snapshot(&self, _key: &Key) -> Option<Snapshot> {
+        None
+    }
 
-    fn take_learned(&self) -> Vec<(Key, Snapshot)>;
+    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
+        Vec::new()
+    }
 
     fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError>;
 
-    fn spent(&self, key: &Key) -> Option<Snapshot>;
+    fn spent(&self, _key: &Key) -> Option<Snapshot> {
+        None
+    }
 
     fn resume(&self, key: &Key, recovery: &Recovery<'_>) -> Result<(), SetError>;
 
     fn stats(&self) -> Stats;
 
-    fn commits(&self) -> Option<Commits>;
+    fn commits(&self) -> Option<Commits> {
+        None
+    }
 
     fn flush(&self, patience: Duration) -> Later<'_, bool>;
 
-    fn confirm<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, bool>;
+    fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
+        self.flush(patience)
+    }
 
-    fn refresh<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, Result<bool, String>>;
+    fn refresh<'a>(&'a self, key: &'a Key, _patience: Duration) -> Later<'a, Result<bool, String>> {
+        Box::pin(std::future::ready(Ok(self.knows(key))))
+    }
 
     fn ping(&self) -> Later<'_, Result<(), String>>;
 

@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::{Command, Servers, Trouble};
-use redis::{Cmd, FromRedisValue, ParsingError, PushInfo, PushKind, Value, from_redis_value};
+use redis::{FromRedisValue, ParsingError, PushInfo, PushKind, Value, from_redis_value};
 
 use politely_store::{
     Engine, EngineError, Heartbeat, Notice, OnNotice, Pending, Risk, Write, Written,
@@ -96,7 +96,7 @@ impl Redis {
 impl Engine for Redis {
     fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>> {
         Box::pin(async move {
-            let gets = cells.iter().map(|cell| simple("GET", cell));
+            let gets = cells.iter().map(|cell| Command::new("GET", cell));
             let answers = self.servers.ask(gets.collect()).await;
             answers.into_iter().map(held).collect()
         })
@@ -131,8 +131,8 @@ impl Engine for Redis {
         less: Vec<Arc<str>>,
     ) -> Pending<'_, Result<(), EngineError>> {
         Box::pin(async move {
-            let left = less.iter().map(|cell| simple("SUNSUBSCRIBE", cell));
-            let joined = more.iter().map(|cell| simple("SSUBSCRIBE", cell));
+            let left = less.iter().map(|cell| Command::new("SUNSUBSCRIBE", cell));
+            let joined = more.iter().map(|cell| Command::new("SSUBSCRIBE", cell));
             let all = left.chain(joined).collect();
             let answers = self.servers.subscribe(all).await;
             answers.into_iter().try_for_each(|answer| match answer {
@@ -143,13 +143,6 @@ impl Engine for Redis {
             })
         })
     }
-}
-
-/// Returns a command whose only argument is the cell.
-fn simple<'a>(name: &str, cell: &'a str) -> Command<'a> {
-    let mut words = Cmd::with_capacity(2, name.len() + cell.len());
-    words.arg(name).arg(cell);
-    Command { key: cell, words }
 }
 
 /// Returns the value of a cell. A value that is not a string is read as one too short for a

@@ -8,7 +8,7 @@ use politely_frontier::{
     Accepted, Answer, CrawlName, FrontierError, GiveBack, NewPage, Next, PageOutcome, Revision,
     Token, ValidPage, canonical,
 };
-use redis::{cmd, from_redis_value};
+use redis::from_redis_value;
 
 use super::keys::{self, CrawlId};
 use super::put::merge;
@@ -80,10 +80,7 @@ impl RedisFrontier {
         });
         let accepted = accepted.collect();
         // Without an answer, the index of a unit expires.
-        let unlinks = ended.iter().map(|key| Command {
-            key,
-            words: cmd("UNLINK").arg(key).to_owned(),
-        });
+        let unlinks = ended.iter().map(|key| Command::new("UNLINK", key));
         let unlinks = self.runner.servers.change(unlinks.collect());
         join(self.note_changed(notes), unlinks).await;
         accepted
@@ -112,8 +109,8 @@ impl RedisFrontier {
         let mut answers = Vec::new();
         if !unit.found.is_empty() {
             let [_, _, _, units] = keys::domain(&crawl, &domain);
-            let token = unit.token.to_string();
-            if !self.ask::<bool>("HEXISTS", &units, Some(&token)).await? {
+            let asked = Command::new("HEXISTS", &units).arg(unit.token.to_string());
+            if !self.ask::<bool>(asked).await? {
                 return Err(stale());
             }
             let (valid, invalid) = self.check(take(&mut unit.found));
@@ -134,9 +131,8 @@ impl RedisFrontier {
     /// Makes the index of a unit outlive a new lease.
     async fn keep_index(&self, token: Token, lease: Duration) -> Result<(), FrontierError> {
         let key = keys::unit(token);
-        let mut words = cmd("PEXPIRE");
-        words.arg(&key).arg(millis(lease + INDEX_GRACE));
-        self.change_one::<u8>(&key, words).await.map(drop)
+        let expire = Command::new("PEXPIRE", &key).arg(millis(lease + INDEX_GRACE));
+        self.change_one::<u8>(expire).await.map(drop)
     }
 
     /// Ends a unit. All its pages return to the queue.
@@ -161,14 +157,8 @@ impl RedisFrontier {
             .iter()
             .map(|(unit, _)| keys::unit(unit.token))
             .collect();
-        let mut asked = vec![Command {
-            key: keys::CRAWLS,
-            words: cmd("HGET").arg(keys::CRAWLS).arg(crawl.as_str()).to_owned(),
-        }];
-        asked.extend(keys.iter().map(|key| Command {
-            key,
-            words: cmd("GET").arg(key).to_owned(),
-        }));
+        let mut asked = vec![Command::new("HGET", keys::CRAWLS).arg(crawl.as_str())];
+        asked.extend(keys.iter().map(|key| Command::new("GET", key)));
         let mut answers = self.runner.servers.ask(asked).await.into_iter();
         let row: Option<String> = read(answers.next().unwrap_or(Err(Trouble::Restless)))?;
         let id = row.map(|row| crawl_row(&row).0);

@@ -7,7 +7,7 @@ use politely_frontier::{
     Counts, CrawlName, DomainStatus, FrontierError, PageStatus, Token, UnitStatus, ValidPage,
     canonical,
 };
-use redis::{Value, cmd, from_redis_value};
+use redis::{Value, from_redis_value};
 
 use super::keys::{self, CrawlId, SHARDS};
 use super::put::Known;
@@ -74,10 +74,7 @@ impl RedisFrontier {
             })
         });
         let keys: Vec<_> = keys.collect();
-        let gets = keys.iter().map(|key| Command {
-            key,
-            words: cmd("GET").arg(key).to_owned(),
-        });
+        let gets = keys.iter().map(|key| Command::new("GET", key));
         let answers = self.runner.servers.ask(gets.collect()).await;
         let mut sums = Vec::new();
         let mut answers = answers.into_iter().peekable();
@@ -111,20 +108,9 @@ impl RedisFrontier {
             "" => "-".to_owned(),
             after => format!("({after}"),
         };
-        let range = |[_, names, ..]: &[String; 6]| {
-            let mut words = cmd("ZRANGEBYLEX");
-            words
-                .arg(names)
-                .arg(&from)
-                .arg("+")
-                .arg("LIMIT")
-                .arg(0)
-                .arg(most);
-            words
-        };
-        let asked = keys.iter().map(|keys| Command {
-            key: &keys[1],
-            words: range(keys),
+        let asked = keys.iter().map(|[_, names, ..]| {
+            let range = Command::new("ZRANGEBYLEX", names).arg(&from).arg("+");
+            range.arg("LIMIT").arg(0).arg(most)
         });
         let mut names = Vec::new();
         for answer in self.runner.servers.ask(asked.collect()).await {
@@ -165,10 +151,8 @@ impl RedisFrontier {
             waiting
         });
         let places: Vec<_> = places.collect();
-        let asked = places.iter().zip(&names).map(|(key, name)| Command {
-            key,
-            words: cmd("ZSCORE").arg(key).arg(name).to_owned(),
-        });
+        let asked = places.iter().zip(&names);
+        let asked = asked.map(|(key, name)| Command::new("ZSCORE", key).arg(name));
         let placed = self.runner.servers.ask(asked.collect()).await;
         let mut statuses = Vec::with_capacity(names.len());
         for ((name, answer), placed) in names.into_iter().zip(answers).zip(placed) {
@@ -211,10 +195,9 @@ impl RedisFrontier {
             .map(|name| self.domain_call(&scripts::LOOK, &id, name));
         let looks = self.runner.run(&calls.collect::<Vec<_>>()).await;
         let keys: Vec<_> = names.iter().map(|name| keys::domain(&id, name)).collect();
-        let asked = keys.iter().map(|[_, _, _, key]| Command {
-            key,
-            words: cmd("HGETALL").arg(key).to_owned(),
-        });
+        let asked = keys
+            .iter()
+            .map(|[_, _, _, key]| Command::new("HGETALL", key));
         let held = self.runner.servers.ask(asked.collect()).await;
         let mut units = Vec::new();
         for ((name, looked), held) in names.into_iter().zip(looks).zip(held) {
@@ -241,15 +224,14 @@ impl RedisFrontier {
     /// Returns at most `most` domains that have units, the first to expire first.
     async fn owned(&self, id: &CrawlId, most: usize) -> Result<Vec<String>, FrontierError> {
         let keys: Vec<_> = (0..SHARDS).map(|shard| keys::shard(id, shard)).collect();
-        let asked = keys.iter().map(|[.., owned]| Command {
-            key: owned,
-            words: cmd("ZRANGE")
-                .arg(owned)
+        let last = most.saturating_sub(1);
+        let range = |key| {
+            Command::new("ZRANGE", key)
                 .arg(0)
-                .arg(most.saturating_sub(1))
+                .arg(last)
                 .arg("WITHSCORES")
-                .to_owned(),
-        });
+        };
+        let asked = keys.iter().map(|[.., owned]| range(owned));
         let mut domains: Vec<(String, f64)> = Vec::new();
         for answer in self.runner.servers.ask(asked.collect()).await {
             domains.extend(read::<Vec<(String, f64)>>(answer)?);
@@ -267,11 +249,8 @@ impl RedisFrontier {
         cursor: u64,
     ) -> Result<(u64, Vec<(String, String)>), FrontierError> {
         let [key, ..] = keys::shard(id, shard);
-        let mut words = cmd("HSCAN");
-        words.arg(&key).arg(cursor).arg("COUNT").arg(1_000);
-        let asked = vec![Command { key: &key, words }];
-        let answer = self.runner.servers.ask(asked).await.pop();
-        read(answer.unwrap_or(Err(Trouble::Restless)))
+        let scan = Command::new("HSCAN", &key).arg(cursor);
+        self.ask(scan.arg("COUNT").arg(1_000)).await
     }
 
     pub(super) async fn look(
@@ -309,14 +288,8 @@ impl RedisFrontier {
         let hash = row::hash(&page.url);
         let [_, pages, _, units] = keys::domain(&id, domain);
         let asked = vec![
-            Command {
-                key: &pages,
-                words: cmd("HGET").arg(&pages).arg(&hash).to_owned(),
-            },
-            Command {
-                key: &units,
-                words: cmd("HGETALL").arg(&units).to_owned(),
-            },
+            Command::new("HGET", &pages).arg(&hash),
+            Command::new("HGETALL", &units),
         ];
         let mut answers = self.runner.servers.ask(asked).await.into_iter();
         let mut next = || answers.next().unwrap_or(Err(Trouble::Restless));
@@ -343,24 +316,11 @@ impl RedisFrontier {
     ) -> Result<(Vec<PageStatus>, Option<u64>), FrontierError> {
         let (id, _) = self.crawl(crawl).await?;
         let [state, pages, _, units] = keys::domain(&id, domain);
-        let mut scan = cmd("HSCAN");
-        scan.arg(&pages)
-            .arg(after.unwrap_or(0))
-            .arg("COUNT")
-            .arg(most.max(1));
+        let scan = Command::new("HSCAN", &pages).arg(after.unwrap_or(0));
         let asked = vec![
-            Command {
-                key: &state,
-                words: cmd("EXISTS").arg(&state).to_owned(),
-            },
-            Command {
-                key: &pages,
-                words: scan,
-            },
-            Command {
-                key: &units,
-                words: cmd("HGETALL").arg(&units).to_owned(),
-            },
+            Command::new("EXISTS", &state),
+            scan.arg("COUNT").arg(most.max(1)),
+            Command::new("HGETALL", &units),
         ];
         let mut answers = self.runner.servers.ask(asked).await.into_iter();
         let mut next = || answers.next().unwrap_or(Err(Trouble::Restless));

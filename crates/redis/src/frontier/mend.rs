@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use politely_frontier::FrontierError;
-use redis::{cmd, from_redis_value, pipe};
+use redis::{from_redis_value, pipe};
 
 use super::keys::{self, CrawlId, Place};
 use super::look::found;
@@ -19,10 +19,9 @@ impl RedisFrontier {
     /// # Errors
     /// Fails if a server does not answer.
     pub async fn claim_mend(&self, length: Duration) -> Result<bool, FrontierError> {
-        let mut words = cmd("SET");
-        words.arg(keys::MEND_TURN).arg(1).arg("NX");
-        words.arg("PX").arg(millis(length).max(1));
-        self.change_one(keys::MEND_TURN, words).await
+        let claim = Command::new("SET", keys::MEND_TURN).arg(1).arg("NX");
+        let length = millis(length).max(1);
+        self.change_one(claim.arg("PX").arg(length)).await
     }
 
     /// Looks at about `keys_max` keys of each server, and goes on where the last call ended, of
@@ -35,9 +34,8 @@ impl RedisFrontier {
         let servers = &self.runner.servers;
         let owners = servers.owners().await.map_err(|why| unavailable(&why))?;
         let key = keys::MEND_CURSORS;
-        let cursors: HashMap<String, u64> = self.ask("HGETALL", key, None).await?;
-        let mut words = cmd("HSET");
-        words.arg(key);
+        let cursors: HashMap<String, u64> = self.ask(Command::new("HGETALL", key)).await?;
+        let mut places = Command::new("HSET", key);
         let mut names: HashSet<String> = HashSet::new();
         for server in &owners.all {
             let place = server.to_string();
@@ -51,11 +49,11 @@ impl RedisFrontier {
             let (next, found): (u64, Vec<String>) = from_redis_value(answer)
                 .map_err(|why| FrontierError::Unavailable(why.to_string()))?;
             names.extend(found);
-            words.arg(place).arg(next);
+            places.words.arg(place).arg(next);
         }
         let mended = self.mend_keys(names).await;
         // The walk also goes on after an error. It comes back to all keys.
-        self.change_one::<u64>(key, words).await?;
+        self.change_one::<u64>(places).await?;
         mended
     }
 
@@ -81,10 +79,7 @@ impl RedisFrontier {
                 _ => {}
             }
         }
-        let unlinks = dead.iter().map(|key| Command {
-            key,
-            words: cmd("UNLINK").arg(key).to_owned(),
-        });
+        let unlinks = dead.iter().map(|key| Command::new("UNLINK", key));
         for answer in self.runner.servers.change(unlinks.collect()).await {
             answer.map_err(|why| unavailable(&why))?;
         }

@@ -50,7 +50,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely_core::Rng;
 use politely_frontier::{CrawlName, Date, FrontierError, Settings};
-use redis::{FromRedisValue, Value, cmd, from_redis_value};
+use redis::{FromRedisValue, Value, from_redis_value};
 use tokio::time::Instant;
 
 use self::keys::CrawlId;
@@ -94,14 +94,15 @@ impl RedisFrontier {
 
     /// Returns the id of a crawl, and whether it is paused.
     async fn crawl(&self, name: &CrawlName) -> Result<(CrawlId, bool), FrontierError> {
-        let row: Option<String> = self.ask("HGET", keys::CRAWLS, Some(name.as_str())).await?;
+        let asked = Command::new("HGET", keys::CRAWLS).arg(name.as_str());
+        let row: Option<String> = self.ask(asked).await?;
         let row = row.ok_or_else(|| FrontierError::UnknownCrawl(name.clone()))?;
         Ok(crawl_row(&row))
     }
 
     /// Returns all crawls, and whether each is paused.
     async fn crawl_rows(&self) -> Result<Vec<(CrawlName, CrawlId, bool)>, FrontierError> {
-        let rows: HashMap<String, String> = self.ask("HGETALL", keys::CRAWLS, None).await?;
+        let rows: HashMap<String, String> = self.ask(Command::new("HGETALL", keys::CRAWLS)).await?;
         let row = |(name, row): (String, String)| {
             let (id, is_paused) = crawl_row(&row);
             Some((name.parse().ok()?, id, is_paused))
@@ -112,14 +113,8 @@ impl RedisFrontier {
     }
 
     /// Runs a command that changes nothing.
-    async fn ask<T: FromRedisValue>(
-        &self,
-        name: &str,
-        key: &str,
-        arg: Option<&str>,
-    ) -> Result<T, FrontierError> {
-        let words = cmd(name).arg(key).arg(arg).to_owned();
-        let mut answers = self.runner.servers.ask(vec![Command { key, words }]).await;
+    async fn ask<T: FromRedisValue>(&self, command: Command<'_>) -> Result<T, FrontierError> {
+        let mut answers = self.runner.servers.ask(vec![command]).await;
         read(answers.pop().unwrap_or(Err(Trouble::Restless)))
     }
 

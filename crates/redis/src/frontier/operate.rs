@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use politely_frontier::{CrawlName, Date, FrontierError};
-use redis::cmd;
 
 use super::keys::{self, CrawlId, SHARDS};
 use super::scripts::{self, Call};
 use super::take::answer;
 use super::{Note, RedisFrontier, millis, read};
+use crate::Command;
 
 impl RedisFrontier {
     /// Blocks a domain until a date, or unblocks it. A unit that is live goes on.
@@ -92,9 +92,10 @@ impl RedisFrontier {
     pub async fn pause(&self, name: &CrawlName, is_paused: bool) -> Result<(), FrontierError> {
         let (id, _) = self.crawl(name).await?;
         let row = format!("{id} {}", u8::from(is_paused));
-        let mut words = cmd("HSET");
-        words.arg(keys::CRAWLS).arg(name.as_str()).arg(row);
-        self.change_one::<u64>(keys::CRAWLS, words).await.map(drop)
+        let set = Command::new("HSET", keys::CRAWLS)
+            .arg(name.as_str())
+            .arg(row);
+        self.change_one::<u64>(set).await.map(drop)
     }
 
     /// Removes the pages that wait, of a domain or of a whole crawl, and ends its units. The pages
@@ -159,9 +160,8 @@ impl RedisFrontier {
             return self.order(crawl, domain, "delete", 0).await;
         }
         self.crawl(crawl).await?;
-        let mut words = cmd("HDEL");
-        words.arg(keys::CRAWLS).arg(crawl.as_str());
-        self.change_one::<u64>(keys::CRAWLS, words).await.map(drop)
+        let delete = Command::new("HDEL", keys::CRAWLS).arg(crawl.as_str());
+        self.change_one::<u64>(delete).await.map(drop)
     }
 
     async fn order(

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::keys::{self, CrawlId};
 use super::scripts::{self, Call};
 use super::{Note, RedisFrontier, crawl_row, odd, read, row};
+use crate::Command;
 
 /// The most pages of one script.
 const PAGES_MAX: usize = 250;
@@ -98,7 +99,8 @@ impl RedisFrontier {
     }
 
     async fn crawl_or_new(&self, name: &CrawlName) -> Result<CrawlId, FrontierError> {
-        let row: Option<String> = self.ask("HGET", keys::CRAWLS, Some(name.as_str())).await?;
+        let asked = Command::new("HGET", keys::CRAWLS).arg(name.as_str());
+        let row: Option<String> = self.ask(asked).await?;
         if let Some(row) = row {
             return Ok(crawl_row(&row).0);
         }

@@ -153,13 +153,7 @@ impl Summary {
         let mut fields = text.split(' ').map(|field| field.parse().unwrap_or(0));
         let mut next = || fields.next().unwrap_or(0);
         let _version = next();
-        let counts = Counts {
-            domains: 1,
-            pages: next(),
-            ready: next(),
-            dated: next(),
-            leased: next(),
-        };
+        let counts = counts(1, &mut next);
         let owners = next();
         let _priority = next();
         Self {
@@ -182,14 +176,18 @@ impl Summary {
 pub(super) fn sums(text: &str) -> (Counts, u64) {
     let mut fields = text.split(' ').map(|field| field.parse().unwrap_or(0));
     let mut next = || fields.next().unwrap_or(0);
-    let counts = Counts {
-        domains: next(),
+    (counts(next(), &mut next), next())
+}
+
+/// Returns the counts of `domains`, whose numbers of pages come next.
+fn counts(domains: u64, mut next: impl FnMut() -> u64) -> Counts {
+    Counts {
+        domains,
         pages: next(),
         ready: next(),
         dated: next(),
         leased: next(),
-    };
-    (counts, next())
+    }
 }
 
 /// Returns the page of a URL under a domain, to find its key.

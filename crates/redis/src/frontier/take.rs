@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use politely_frontier::{CrawlName, FrontierError, Take, Token, Unit};
-use redis::{Value, cmd, from_redis_value};
+use redis::{Value, from_redis_value};
 
 use super::keys::{self, CrawlId};
 use super::row::{Row, Summary};
@@ -301,10 +301,8 @@ impl RedisFrontier {
 
     pub(super) async fn change_one<T: redis::FromRedisValue>(
         &self,
-        key: &str,
-        words: redis::Cmd,
+        command: Command<'_>,
     ) -> Result<T, FrontierError> {
-        let command = Command { key, words };
         let mut answers = self.runner.servers.change(vec![command]).await;
         read(answers.pop().unwrap_or(Err(Trouble::Restless)))
     }
@@ -320,10 +318,8 @@ impl RedisFrontier {
 /// alone. It answers nothing if the token is in use.
 fn index<'a>(key: &'a str, offer: &Offer, lease: Duration) -> Command<'a> {
     let domain = format!("{}/{}", offer.id, offer.domain);
-    let mut words = cmd("SET");
-    words.arg(key).arg(domain).arg("NX");
-    words.arg("PX").arg(millis(lease + INDEX_GRACE));
-    Command { key, words }
+    let set = Command::new("SET", key).arg(domain).arg("NX");
+    set.arg("PX").arg(millis(lease + INDEX_GRACE))
 }
 
 /// Splits an answer of a script about one domain into its kind, the summary, and more.

@@ -62,9 +62,7 @@ pub(super) async fn keys(
 
 /// Returns one key: why it waits, its history, and its permits.
 #[utoipa::path(get, path = "/api/v1/keys/{key}", params(("key" = String, Path, description = "`example.com`, `custom/account-7`; a slash is sent as %2F")), responses(
-    (status = 200, body = KeyDetail),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = KeyDetail), Wrong,
 ))]
 pub(super) async fn key(
     State(api): State<Api>,
@@ -84,9 +82,7 @@ pub(super) async fn key(
 /// Changes the limits or the hold of a key. An unknown key is created. 200: the change survives a
 /// kill. 503: the change may be lost.
 #[utoipa::path(patch, path = "/api/v1/keys/{key}", request_body = KeyPatch, params(("key" = String, Path)), responses(
-    (status = 200, body = KeyDetail),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = KeyDetail), Wrong,
 ))]
 pub(super) async fn patch_key(
     State(api): State<Api>,
@@ -116,9 +112,7 @@ pub(super) async fn config(State(api): State<Api>) -> Json<ConfigBody> {
 /// Changes the settings while the coordinator runs, for example
 /// `{"crawling": {"rate_per_host": 2.0, "rate_burst": 5}}`.
 #[utoipa::path(patch, path = "/api/v1/config", request_body = ConfigPatch, responses(
-    (status = 200, body = ConfigBody),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = ConfigBody), Wrong,
 ))]
 pub(super) async fn patch_config(
     State(api): State<Api>,

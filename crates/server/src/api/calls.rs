@@ -24,9 +24,7 @@ type Answer<T> = Result<Json<T>, Wrong>;
 
 /// Acquires permits to send requests.
 #[utoipa::path(post, path = "/api/v1/acquire", request_body = Acquire, responses(
-    (status = 200, body = Acquired),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = Acquired), Wrong,
 ))]
 pub(super) async fn acquire(
     State(api): State<Api>,
@@ -72,9 +70,7 @@ pub(super) async fn acquire(
 
 /// Reports the outcomes of requests.
 #[utoipa::path(post, path = "/api/v1/report", request_body = Report, responses(
-    (status = 200, body = Reported),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = Reported), Wrong,
 ))]
 pub(super) async fn report(
     State(api): State<Api>,
@@ -88,9 +84,7 @@ pub(super) async fn report(
 
 /// Reports outcomes and acquires permits in one round trip. The reports are applied first.
 #[utoipa::path(post, path = "/api/v1/exchange", request_body = Exchange, responses(
-    (status = 200, body = Exchanged),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = Exchanged), Wrong,
 ))]
 pub(super) async fn exchange(
     State(api): State<Api>,

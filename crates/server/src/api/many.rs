@@ -2,9 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use politely_api::wire::{
-    Error, ITEMS_MAX, ImportKeys, KeyPatch, KeysChanged, KeysPattern, Problem,
-};
+use politely_api::wire::{Error, ITEMS_MAX, ImportKeys, KeyPatch, KeysChanged, KeysPattern};
 use serde_json::json;
 
 use super::Api;
@@ -15,9 +13,7 @@ use super::problem::Wrong;
 
 /// Creates keys, and changes their settings. 200: the changes survive a kill.
 #[utoipa::path(post, path = "/api/v1/keys", request_body = ImportKeys, responses(
-    (status = 200, body = KeysChanged),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = KeysChanged), Wrong,
 ))]
 pub(super) async fn import(
     State(api): State<Api>,
@@ -42,9 +38,7 @@ pub(super) async fn import(
 
 /// Changes the settings of all known keys that match a pattern.
 #[utoipa::path(patch, path = "/api/v1/keys", params(KeysPattern), request_body = KeyPatch, responses(
-    (status = 200, body = KeysChanged),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = KeysChanged), Wrong,
 ))]
 pub(super) async fn change(
     State(api): State<Api>,

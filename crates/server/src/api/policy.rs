@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use politely_api::wire::{PolicyBody, PolicyQuery, Problem};
+use politely_api::wire::{PolicyBody, PolicyQuery};
 
 use super::Api;
 use super::audit::to_its_end;
@@ -24,9 +24,7 @@ pub(super) async fn policy(State(api): State<Api>) -> impl IntoResponse {
 /// for all coordinators. 200: it is in force here, and at the other coordinators within seconds.
 /// Otherwise the policy before stays. A policy without a rule is refused without `allow_empty`.
 #[utoipa::path(put, path = "/api/v1/policy", params(PolicyQuery), request_body(content = String, content_type = "application/toml"), responses(
-    (status = 200, body = PolicyBody),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = PolicyBody), Wrong,
 ))]
 pub(super) async fn put_policy(
     State(api): State<Api>,

@@ -1,10 +1,17 @@
 //! Errors of HTTP calls as RFC 9457 problem documents.
 
+use std::collections::BTreeMap;
+
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use politely_api::wire::{Error, Problem};
+use utoipa::IntoResponses;
+use utoipa::openapi::{self, Ref, RefOr};
 
 use crate::coordinator::NotSet;
+
+/// The type of a problem document.
+const PROBLEM: &str = "application/problem+json";
 
 /// An error that fails a whole call.
 #[derive(Debug)]
@@ -80,8 +87,7 @@ impl IntoResponse for Wrong {
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
-        let json = HeaderValue::from_static("application/problem+json");
-        headers.insert(header::CONTENT_TYPE, json);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
         match status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -95,6 +101,20 @@ impl IntoResponse for Wrong {
             _ => {}
         }
         response
+    }
+}
+
+/// The description of a call that fails with a problem document.
+impl IntoResponses for Wrong {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        let problem = openapi::Content::new(Some(Ref::from_schema_name("Problem")));
+        let response = openapi::Response::builder()
+            .content(PROBLEM, problem)
+            .build();
+        let statuses = ["4XX", "503"].map(str::to_owned);
+        statuses
+            .map(|status| (status, response.clone().into()))
+            .into()
     }
 }
 

@@ -18,9 +18,7 @@ type Answer<T> = Result<Json<T>, Wrong>;
 
 /// Opens a session.
 #[utoipa::path(post, path = "/api/v1/sessions", request_body = OpenSession, responses(
-    (status = 200, body = SessionState),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = SessionState), Wrong,
 ))]
 pub(super) async fn open(
     State(api): State<Api>,
@@ -69,9 +67,7 @@ pub(super) async fn close(
 #[utoipa::path(post, path = "/api/v1/locks", request_body = ClaimLock, responses(
     (status = 200, body = LockAnswer),
     (status = 409, body = Problem, content_type = "application/problem+json", description = "the session has a lock of another call on the key"),
-    (status = 410, body = Problem, content_type = "application/problem+json", description = "the session has ended"),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 410, body = Problem, content_type = "application/problem+json", description = "the session has ended"), Wrong,
 ))]
 pub(super) async fn lock(
     State(api): State<Api>,
@@ -91,9 +87,7 @@ pub(super) async fn lock(
 #[utoipa::path(post, path = "/api/v1/locks/release", request_body = ReleaseLock, responses(
     (status = 200, body = LockReleased),
     (status = 409, body = Problem, content_type = "application/problem+json", description = "the fencing number is stale"),
-    (status = 410, body = Problem, content_type = "application/problem+json", description = "the session has ended"),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 410, body = Problem, content_type = "application/problem+json", description = "the session has ended"), Wrong,
 ))]
 pub(super) async fn release(
     State(api): State<Api>,
@@ -107,9 +101,7 @@ pub(super) async fn release(
 
 /// Returns the locks of a key.
 #[utoipa::path(get, path = "/api/v1/locks", params(LocksQuery), responses(
-    (status = 200, body = KeyLocks),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = KeyLocks), Wrong,
 ))]
 pub(super) async fn locks(
     State(api): State<Api>,

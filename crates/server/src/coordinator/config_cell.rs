@@ -68,6 +68,31 @@ impl FollowedCell {
         Ok(())
     }
 
+    /// Returns the value, unless it was applied already. If the engine is new or has lost the cell,
+    /// writes this coordinator's `own` content into it, if there is any.
+    pub(super) async fn news(
+        &self,
+        own: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Result<Option<Vec<u8>>, CellError> {
+        let Some(value) = self.read().await? else {
+            if let Some(content) = own() {
+                self.restore(&content).await?;
+            }
+            return Ok(None);
+        };
+        let is_seen = self.seen.lock().as_deref() == Some(&*value);
+        Ok(Some(value).filter(|_| !is_seen))
+    }
+
+    /// Changes the content as [`Cells::update`] does.
+    pub(super) async fn update<E: From<CellError>>(
+        &self,
+        change: impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<Option<Vec<u8>>, E> {
+        let held = self.read().await?;
+        self.cells.update(&self.name, held, FOREVER, change).await
+    }
+
     fn decode(&self, value: &[u8]) -> Result<Kept, CellError> {
         let content = unseal(&self.name, value)?;
         serde_json::from_slice(content).map_err(|_| CellError::Damaged(Arc::clone(&self.name)))
@@ -105,18 +130,14 @@ impl Coordinator {
     /// Reads the cell, and applies it if it has changed.
     pub(super) async fn go_by(&self, cell: &FollowedCell) -> Result<(), String> {
         let words = |why: CellError| why.to_string();
-        let Some(value) = cell.read().await.map_err(words)? else {
-            // The engine is new or has lost the cell, so this coordinator writes its own settings.
+        let own = || {
             let (changes, _) = self.operated_now();
-            if changes != Changes::default() {
-                let kept = Kept { number: 1, changes };
-                cell.restore(&to_json(&kept)).await.map_err(words)?;
-            }
+            let is_any = changes != Changes::default();
+            is_any.then(|| to_json(&Kept { number: 1, changes }))
+        };
+        let Some(value) = cell.news(own).await.map_err(words)? else {
             return Ok(());
         };
-        if cell.seen.lock().as_deref() == Some(&*value) {
-            return Ok(());
-        }
         let Kept { number, changes } = cell.decode(&value).map_err(words)?;
         let set = self.replace_config(&changes, number + 1);
         set.map_err(|wrong| format!("the cell {CELL:?}: {} {}", wrong.field, wrong.detail))?;
@@ -134,7 +155,6 @@ impl Coordinator {
         patch: &ConfigPatch,
     ) -> Result<(), NotSet> {
         let _one = cell.reading.lock().await;
-        let held = cell.read().await?;
         let mut made = Kept::default();
         let change = |found: Option<&[u8]>| {
             let known = match found {
@@ -150,9 +170,7 @@ impl Coordinator {
             };
             Ok::<_, NotSet>(Some(to_json(&made)))
         };
-        let value = (cell.cells)
-            .update(&cell.name, held, FOREVER, change)
-            .await?;
+        let value = cell.update(change).await?;
         self.replace_config(&made.changes, made.number + 1)?;
         *cell.seen.lock() = value;
         self.keep_config_too().await;
@@ -161,20 +179,26 @@ impl Coordinator {
 
     /// Reads and applies the cell once a second.
     pub(super) async fn keep_config_read(self) {
-        let mut said = None;
+        let mut log = CellLog::default();
         loop {
-            let read = self.refresh_config().await;
-            // Only errors of the cell itself are logged here. An unavailable engine is logged
-            // elsewhere.
-            let wrong = read.err().filter(|why| why.contains(CELL));
-            if wrong != said {
-                if let Some(why) = &wrong {
-                    tracing::error!("{why}");
-                }
-                said = wrong;
-            }
+            log.note(CELL, self.refresh_config().await);
             tokio::time::sleep(READ_EVERY).await;
         }
+    }
+}
+
+/// Logs what is wrong with a cell itself, once while it lasts. An unavailable engine is logged
+/// elsewhere.
+#[derive(Default)]
+pub(super) struct CellLog(Option<String>);
+
+impl CellLog {
+    pub(super) fn note(&mut self, cell: &str, read: Result<(), String>) {
+        let wrong = read.err().filter(|why| why.contains(cell));
+        if let Some(why) = wrong.as_ref().filter(|_| wrong != self.0) {
+            tracing::error!("{why}");
+        }
+        self.0 = wrong;
     }
 }
 

@@ -362,17 +362,6 @@ pub(crate) enum NotSet {
     Unkept(String),
 }
 
-#[cfg(test)]
-impl NotSet {
-    /// Returns the field with the invalid value.
-    pub(super) fn field(&self) -> &str {
-        match self {
-            Self::Wrong(error) => &error.field,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
 impl From<CellError> for NotSet {
     fn from(why: CellError) -> Self {
         Self::Unkept(why.to_string())

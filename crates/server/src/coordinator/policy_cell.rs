@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use super::Coordinator;
+use super::config_cell::CellLog;
 use super::rules::PolicyRefused;
-use crate::cells::{CellError, FOREVER, unseal};
+use crate::cells::{CellError, unseal};
 
 pub(super) const POLICY_CELL: &str = "politely:policy";
 /// The time between two reads of the cell. A large policy is read less often: each such part of it
@@ -26,15 +27,12 @@ impl Coordinator {
             return Ok(());
         };
         let _one = cell.reading.lock().await;
-        let held = cell.read().await?;
         let change = |found: Option<&[u8]>| {
             let held = found.and_then(|value| unseal(&cell.name, value).ok());
             let is_new = held != Some(text.as_bytes());
             Ok::<_, PolicyRefused>(is_new.then(|| text.as_bytes().to_vec()))
         };
-        let value = (cell.cells)
-            .update(&cell.name, held, FOREVER, change)
-            .await?;
+        let value = cell.update(change).await?;
         *cell.seen.lock() = value;
         Ok(())
     }
@@ -56,17 +54,10 @@ impl Coordinator {
         }
         let _one = cell.reading.lock().await;
         let words = |why: CellError| why.to_string();
-        let Some(value) = cell.read().await.map_err(words)? else {
-            // The engine lost the cell, so the policy in force is written again.
-            let text = self.policy_text();
-            if !text.is_empty() {
-                cell.restore(text.as_bytes()).await.map_err(words)?;
-            }
+        let own = || Some(self.policy_text().into_bytes()).filter(|text| !text.is_empty());
+        let Some(value) = cell.news(own).await.map_err(words)? else {
             return Ok(());
         };
-        if cell.seen.lock().as_deref() == Some(&*value) {
-            return Ok(());
-        }
         let content = unseal(&cell.name, &value).map_err(words)?;
         let text = String::from_utf8_lossy(content).into_owned();
         let followed = self.follow_policy(text).await;
@@ -77,17 +68,9 @@ impl Coordinator {
 
     /// Keeps the policy of this coordinator and that of the engine the same.
     pub(super) async fn keep_policy_read(self) {
-        let mut said = None;
+        let mut log = CellLog::default();
         loop {
-            let read = self.refresh_policy().await;
-            // An unavailable engine is logged elsewhere.
-            let wrong = read.err().filter(|why| why.contains(POLICY_CELL));
-            if wrong != said {
-                if let Some(why) = &wrong {
-                    tracing::error!("{why}");
-                }
-                said = wrong;
-            }
+            log.note(POLICY_CELL, self.refresh_policy().await);
             let seen = self.0.policy_cell.get().map(|cell| {
                 let seen = cell.seen.lock();
                 seen.as_ref().map_or(0, Vec::len)

@@ -9,6 +9,7 @@ use politely::core::key::Key;
 use politely::{Clock, Explanation};
 use politely_api::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
 
+use super::operate::NotSet;
 use super::{Aftermath, Coordinator, Settings};
 use crate::watch::Worker;
 
@@ -36,6 +37,16 @@ mod whose_fault;
 mod worker_shares;
 
 const AT_ONCE: Duration = Duration::ZERO;
+
+impl NotSet {
+    /// Returns the field with the invalid value.
+    fn field(&self) -> &str {
+        match self {
+            Self::Wrong(error) => &error.field,
+            other => panic!("{other:?}"),
+        }
+    }
+}
 
 /// Returns a coordinator with `config` whose background tasks run in tokio's paused time.
 fn coordinator(config: Config) -> Coordinator {

@@ -11,6 +11,7 @@ use politely_frontier::{
     CrawlName, Date, FrontierError, GiveBack, Moment, Next, PageOutcome, Token,
 };
 
+use super::owners::Owners;
 use super::{EmbeddedFrontier, date, new_page, put_answer};
 use crate::watch::Worker;
 
@@ -28,9 +29,6 @@ impl EmbeddedFrontier {
         worker: Arc<Worker>,
         units: Vec<Words>,
     ) -> Result<Vec<DoneAnswer>, FrontierError> {
-        if units.is_empty() {
-            return Ok(Vec::new());
-        }
         self.call(move |service| {
             let accept = |words| service.accept(&crawl, &worker, words);
             let answers = units.into_iter().map(accept).collect();
@@ -70,25 +68,16 @@ impl EmbeddedFrontier {
         reports: &[ToldAnswer],
     ) -> Result<(u32, Vec<PutAnswer>), Error> {
         let now = self.now();
-        let token = Token(unit.token);
-        let outcomes = outcomes(&unit, reports, now)?;
-        let (valid, invalid) = split(unit.found);
+        let (token, lease_ms) = (Token(unit.token), unit.lease_ms);
+        let (words, invalid) = read(&self.0.owners, worker, unit, reports, now)?;
         let mut frontier = self.lock();
-        let is_of_crawl = frontier.crawl_of(token, now) == Some(crawl);
-        if !is_of_crawl || !self.0.owners.is_of(token, worker) {
+        if frontier.crawl_of(token, now) != Some(crawl) {
             return Err(refused(&FrontierError::Stale(token)));
         }
-        let words = GiveBack {
-            token,
-            outcomes,
-            found: valid,
-            keep: unit.keep,
-            pause: Duration::ZERO,
-        };
         let accepted = frontier
             .give_back(words, now)
             .map_err(|why| refused(&why))?;
-        if let Some(lease_ms) = unit.lease_ms.filter(|_| accepted.kept > 0) {
+        if let Some(lease_ms) = lease_ms.filter(|_| accepted.kept > 0) {
             let lease = Duration::from_millis(lease_ms.into());
             let extended = frontier.extend(token, lease, now);
             extended.map_err(|why| refused(&why))?;
@@ -98,8 +87,32 @@ impl EmbeddedFrontier {
     }
 }
 
+/// Reads the words about a unit. Also returns the answers to found pages that are not valid.
+pub(super) fn read(
+    owners: &Owners,
+    worker: &Worker,
+    unit: DoneUnit,
+    reports: &[ToldAnswer],
+    now: Moment,
+) -> Result<(GiveBack, Vec<Option<PutAnswer>>), Error> {
+    let token = Token(unit.token);
+    let outcomes = outcomes(&unit, reports, now)?;
+    if !owners.is_of(token, worker) {
+        return Err(refused(&FrontierError::Stale(token)));
+    }
+    let (found, invalid) = split(unit.found);
+    let words = GiveBack {
+        token,
+        outcomes,
+        found,
+        keep: unit.keep,
+        pause: Duration::ZERO,
+    };
+    Ok((words, invalid))
+}
+
 /// Returns the outcomes of a unit's pages. `reports` are the answers to their reports.
-pub(super) fn outcomes(
+fn outcomes(
     unit: &DoneUnit,
     reports: &[ToldAnswer],
     now: Moment,
@@ -128,9 +141,7 @@ pub(super) fn merge(
 }
 
 /// Splits the found pages into valid pages, and one answer for each page that is not.
-pub(super) fn split(
-    found: Vec<FrontierPage>,
-) -> (Vec<politely_frontier::NewPage>, Vec<Option<PutAnswer>>) {
+fn split(found: Vec<FrontierPage>) -> (Vec<politely_frontier::NewPage>, Vec<Option<PutAnswer>>) {
     let mut valid = Vec::with_capacity(found.len());
     let mut answers = Vec::with_capacity(found.len());
     for page in found {

@@ -6,7 +6,6 @@
 
 mod put;
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +13,18 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use parking_lot::Mutex;
 use politely::core::key::KeyKind;
-use politely_api::wire::{
-    DoneAnswer, DoneUnit, Error, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner,
-    FrontierUrl, PutAnswer, ToldAnswer,
-};
-use politely_frontier::{
-    Answer, CrawlName, FrontierError, GiveBack, Moment, Settings, Token, UnitStatus, ValidPage,
-};
+use politely_api::wire::{DoneAnswer, FrontierCrawls};
+use politely_frontier::{Answer, CrawlName, FrontierError, Moment, Settings, Token, ValidPage};
 use politely_redis::frontier::{Offer, RedisFrontier};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
-use super::done::{Words, merge, outcomes, refused, split};
-use super::order::{Order, body, domain_body, page_body};
+use super::done::{Words, merge, read, refused};
+use super::look::body;
+use super::order::Order;
 use super::owners::Owners;
-use super::take::{LOOK_MIN, Taken, Wish, acquire, refund};
+use super::take::{LOOK_MIN, Taken, Wish, acquire, look_until, refund};
 use super::{FrontierOpenError, FrontierService, TEND_EVERY, moment};
-use crate::coordinator::{Coordinator, ms_up};
+use crate::coordinator::Coordinator;
 use crate::watch::Worker;
 
 /// The longest pause between two looks of a call that waits. Other coordinators may add pages.
@@ -59,12 +53,6 @@ struct Inner {
     /// Wakes calls that wait for a unit.
     changed: Notify,
     coordinator: Coordinator,
-}
-
-impl fmt::Debug for FleetFrontier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FleetFrontier")
-    }
 }
 
 impl FleetFrontier {
@@ -112,6 +100,14 @@ impl FleetFrontier {
         self.0.kind
     }
 
+    pub(super) fn in_engine(&self) -> &RedisFrontier {
+        &self.0.frontier
+    }
+
+    pub(super) fn owners(&self) -> &Owners {
+        &self.0.owners
+    }
+
     pub(super) async fn put(
         &self,
         crawl: CrawlName,
@@ -123,30 +119,12 @@ impl FleetFrontier {
     }
 
     pub(super) async fn take(&self, wish: Wish) -> Result<Taken, FrontierError> {
-        let deadline = now() + wish.wait;
-        let mut closing = self.0.coordinator.closing();
-        loop {
-            let changed = self.0.changed.notified();
-            tokio::pin!(changed);
-            // A change after this line wakes the call, even if it comes before the wait.
-            changed.as_mut().enable();
+        let (changed, coordinator) = (&self.0.changed, &self.0.coordinator);
+        look_until(changed, coordinator, wish.wait, LOOK_MAX, || {
             let (service, looked) = (self.clone(), wish.clone());
-            let taken = self
-                .to_its_end(async move { service.look(&looked).await })
-                .await?;
-            let left = deadline.saturating_duration_since(now());
-            if !taken.units.is_empty() || left.is_zero() {
-                return Ok(taken);
-            }
-            let pause = taken
-                .wake
-                .map_or(LOOK_MAX, |wake| wake.clamp(LOOK_MIN, LOOK_MAX));
-            tokio::select! {
-                () = tokio::time::sleep(pause.min(left)) => {}
-                () = changed => {}
-                _ = closing.wait_for(|closed| *closed) => return Ok(taken),
-            }
-        }
+            self.to_its_end(async move { service.look(&looked).await })
+        })
+        .await
     }
 
     /// Hands out the units that may leave now.
@@ -249,9 +227,6 @@ impl FleetFrontier {
         worker: Arc<Worker>,
         units: Vec<Words>,
     ) -> Result<Vec<DoneAnswer>, FrontierError> {
-        if units.is_empty() {
-            return Ok(Vec::new());
-        }
         let service = self.clone();
         self.to_its_end(async move {
             let answers = service.accept(&crawl, &worker, units).await;
@@ -273,7 +248,7 @@ impl FleetFrontier {
         for Words { unit, reports } in units {
             let lease = unit.lease_ms.map(|ms| Duration::from_millis(ms.into()));
             let token = unit.token;
-            let read = self.read(worker, unit, &reports, now);
+            let read = read(&self.0.owners, worker, unit, &reports, now);
             let error = read.map(|(words, invalid)| {
                 given.push((words, lease));
                 rest.push((invalid, lease));
@@ -313,30 +288,6 @@ impl FleetFrontier {
             Some(why) if all_failed => Err(why),
             _ => Ok(answers),
         }
-    }
-
-    /// Reads the words about a unit. Also returns the answers to found pages that are not valid.
-    fn read(
-        &self,
-        worker: &Worker,
-        unit: DoneUnit,
-        reports: &[ToldAnswer],
-        now: Moment,
-    ) -> Result<(GiveBack, Vec<Option<PutAnswer>>), Error> {
-        let token = Token(unit.token);
-        let outcomes = outcomes(&unit, reports, now)?;
-        if !self.0.owners.is_of(token, worker) {
-            return Err(refused(&FrontierError::Stale(token)));
-        }
-        let (found, invalid) = split(unit.found);
-        let words = GiveBack {
-            token,
-            outcomes,
-            found,
-            keep: unit.keep,
-            pause: Duration::ZERO,
-        };
-        Ok((words, invalid))
     }
 
     pub(super) async fn order(&self, crawl: CrawlName, order: Order) -> Result<(), FrontierError> {
@@ -385,66 +336,6 @@ impl FleetFrontier {
         self.0.seen.lock().clone()
     }
 
-    pub(super) async fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
-        let (counts, is_paused) = self.0.frontier.counts(crawl).await?;
-        Ok(body(crawl, counts, is_paused))
-    }
-
-    pub(super) async fn domains(
-        &self,
-        crawl: CrawlName,
-        after: String,
-        most: usize,
-    ) -> Result<Vec<FrontierDomain>, FrontierError> {
-        let domains = self.0.frontier.domains(&crawl, &after, most).await?;
-        Ok(domains.into_iter().map(domain_body).collect())
-    }
-
-    pub(super) async fn owners(
-        &self,
-        crawl: CrawlName,
-        most: usize,
-    ) -> Result<Vec<FrontierOwner>, FrontierError> {
-        let units = self.0.frontier.units(&crawl, most).await?;
-        let owner = |unit: UnitStatus| FrontierOwner {
-            client: self.0.owners.client(unit.token),
-            domain: unit.domain,
-            token: unit.token.0,
-            pages: unit.pages,
-            lease_ms: ms_up(unit.lease),
-        };
-        Ok(units.into_iter().map(owner).collect())
-    }
-
-    pub(super) async fn domain(
-        &self,
-        crawl: CrawlName,
-        name: String,
-    ) -> Result<FrontierDomain, FrontierError> {
-        Ok(domain_body(self.0.frontier.domain(&crawl, &name).await?))
-    }
-
-    pub(super) async fn pages(
-        &self,
-        crawl: CrawlName,
-        domain: String,
-        after: Option<u64>,
-        most: usize,
-    ) -> Result<(Vec<FrontierUrl>, Option<u64>), FrontierError> {
-        let (pages, next) = self.0.frontier.pages(&crawl, &domain, after, most).await?;
-        Ok((pages.into_iter().map(page_body).collect(), next))
-    }
-
-    pub(super) async fn page(
-        &self,
-        crawl: CrawlName,
-        url: String,
-        key: Option<String>,
-    ) -> Result<Option<FrontierUrl>, FrontierError> {
-        let page = self.0.frontier.page(&crawl, &url, key.as_deref()).await?;
-        Ok(page.map(page_body))
-    }
-
     /// Compares some domains with the schedule, if no other coordinator did within a second.
     async fn mend(&self) -> Result<(), FrontierError> {
         if self.0.frontier.claim_mend(MEND_EVERY).await? {
@@ -468,9 +359,4 @@ impl FleetFrontier {
             }
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a caller waits in real time")]
-fn now() -> Instant {
-    Instant::now()
 }

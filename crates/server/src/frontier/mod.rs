@@ -8,20 +8,21 @@
 //! | `take.rs` | hands out units; the limiter decides whether a domain may leave |
 //! | `done.rs` | accepts the words of owners |
 //! | `owners.rs` | which worker owns which unit, and the permits of the unit |
-//! | `order.rs` | orders of operators, and calls that only read |
+//! | `look.rs` | calls that only read |
+//! | `order.rs` | orders of operators |
 //!
 //! All calls of the storage block, so they run outside the async threads. A call that changes
 //! something is on disk before it is answered; calls at the same time share the fsync.
 
 mod done;
 mod fleet;
+mod look;
 mod order;
 mod owners;
 mod put;
 mod service;
 mod take;
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
@@ -74,12 +75,6 @@ struct Inner {
     /// Wakes calls that wait for a unit.
     changed: Notify,
     coordinator: Coordinator,
-}
-
-impl fmt::Debug for EmbeddedFrontier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EmbeddedFrontier")
-    }
 }
 
 impl EmbeddedFrontier {

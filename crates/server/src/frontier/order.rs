@@ -1,18 +1,11 @@
-//! Orders of operators, and calls that only read.
+//! Orders of operators.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use politely_api::wire::{
-    FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner, FrontierUrl,
-};
-use politely_frontier::{
-    Counts, CrawlName, Date, DomainStatus, FrontierError, PageStatus, Spacing, UnitStatus,
-};
+use politely_frontier::{CrawlName, Date, FrontierError, Spacing};
 
 use super::EmbeddedFrontier;
-use super::take::metadata;
-use crate::coordinator::ms_up;
 
 /// The most domains that are listed at a time.
 const LISTED_MAX: usize = 1_000;
@@ -134,158 +127,5 @@ impl EmbeddedFrontier {
                 return Ok(forgotten);
             }
         }
-    }
-
-    /// Returns the numbers of all crawls.
-    pub(crate) fn crawls(&self) -> FrontierCrawls {
-        let frontier = self.lock();
-        let crawls = frontier.crawls();
-        FrontierCrawls {
-            crawls: crawls
-                .map(|(name, counts, is_paused)| body(name, counts, is_paused))
-                .collect(),
-            units: frontier.units_len() as u64,
-        }
-    }
-
-    /// Returns the numbers of one crawl.
-    pub(crate) async fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
-        let crawl = crawl.clone();
-        self.call(move |service| {
-            let mut frontier = service.lock();
-            frontier.end_expired(service.now())?;
-            let counts = frontier.counts(&crawl)?;
-            let mut crawls = frontier.crawls();
-            let is_paused = crawls.any(|(name, _, is_paused)| *name == crawl && is_paused);
-            Ok(body(&crawl, counts, is_paused))
-        })
-        .await
-    }
-
-    /// Returns domains of a crawl, by name, after the name `after`.
-    pub(crate) async fn domains(
-        &self,
-        crawl: CrawlName,
-        after: String,
-        most: usize,
-    ) -> Result<Vec<FrontierDomain>, FrontierError> {
-        self.call(move |service| {
-            let domains = service
-                .lock()
-                .domains(&crawl, &after, most, service.now())?;
-            Ok(domains.into_iter().map(domain_body).collect())
-        })
-        .await
-    }
-
-    /// Returns the oldest owners of domains of a crawl.
-    pub(crate) async fn owners(
-        &self,
-        crawl: CrawlName,
-        most: usize,
-    ) -> Result<Vec<FrontierOwner>, FrontierError> {
-        self.call(move |service| {
-            let units = service.lock().units(&crawl, most, service.now())?;
-            let owner = |unit: UnitStatus| FrontierOwner {
-                client: service.0.owners.client(unit.token),
-                domain: unit.domain,
-                token: unit.token.0,
-                pages: unit.pages,
-                lease_ms: ms_up(unit.lease),
-            };
-            Ok(units.into_iter().map(owner).collect())
-        })
-        .await
-    }
-
-    /// Returns one domain of a crawl.
-    pub(crate) async fn domain(
-        &self,
-        crawl: CrawlName,
-        name: String,
-    ) -> Result<FrontierDomain, FrontierError> {
-        self.call(move |service| {
-            let mut frontier = service.lock();
-            frontier.end_expired(service.now())?;
-            let domain = frontier.domain(&crawl, &name, service.now())?;
-            Ok(domain_body(domain))
-        })
-        .await
-    }
-
-    /// Returns pages of a domain after a hash, and the hash after which the list continues.
-    pub(crate) async fn pages(
-        &self,
-        crawl: CrawlName,
-        domain: String,
-        after: Option<u64>,
-        most: usize,
-    ) -> Result<(Vec<FrontierUrl>, Option<u64>), FrontierError> {
-        self.call(move |service| {
-            let pages = service.lock().pages(&crawl, &domain, after, most)?;
-            let next = pages.last().map(|(hash, _)| *hash);
-            let next = next.filter(|_| pages.len() >= most);
-            Ok((
-                pages.into_iter().map(|(_, page)| page_body(page)).collect(),
-                next,
-            ))
-        })
-        .await
-    }
-
-    /// Returns a page, or `None` if the crawl does not know it.
-    pub(crate) async fn page(
-        &self,
-        crawl: CrawlName,
-        url: String,
-        key: Option<String>,
-    ) -> Result<Option<FrontierUrl>, FrontierError> {
-        self.call(move |service| {
-            let page = service.lock().page(&crawl, &url, key.as_deref())?;
-            Ok(page.map(page_body))
-        })
-        .await
-    }
-}
-
-pub(super) fn body(crawl: &CrawlName, counts: Counts, is_paused: bool) -> FrontierCounts {
-    FrontierCounts {
-        crawl: crawl.to_string(),
-        paused: is_paused,
-        domains: counts.domains,
-        pages: counts.pages,
-        ready: counts.ready,
-        dated: counts.dated,
-        leased: counts.leased,
-        finished: counts.finished(),
-    }
-}
-
-pub(super) fn domain_body(domain: DomainStatus) -> FrontierDomain {
-    let counts = domain.counts;
-    FrontierDomain {
-        domain: domain.name,
-        pages: counts.pages,
-        ready: counts.ready,
-        dated: counts.dated,
-        leased: counts.leased,
-        finished: counts.finished(),
-        owners: domain.owners.into_iter().map(|token| token.0).collect(),
-        wait_ms: ms_up(domain.wait),
-        blocked_until_unix_ms: domain.blocked_until.map(Date::millis),
-        delay_ms: ms_up(domain.delay),
-    }
-}
-
-pub(super) fn page_body(page: PageStatus) -> FrontierUrl {
-    FrontierUrl {
-        url: page.url,
-        domain: page.domain,
-        added_unix_ms: page.added.millis(),
-        leased: page.leased.map(|token| token.0),
-        visited_unix_ms: page.visited.map(Date::millis),
-        status: page.status,
-        again_unix_ms: page.again.map(Date::millis),
-        metadata: metadata(&page.metadata),
     }
 }

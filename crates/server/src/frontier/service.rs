@@ -1,13 +1,12 @@
 //! The frontier of a coordinator: its own, or one that it shares with others.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::key::{Key, KeyKind};
-use politely_api::wire::{
-    DoneAnswer, FrontierCounts, FrontierCrawls, FrontierDomain, FrontierOwner, FrontierUrl,
-};
+use politely_api::wire::{DoneAnswer, FrontierCrawls};
 use politely_frontier::{Answer, CrawlName, FrontierError, Settings, Token, ValidPage};
 
 use super::done::Words;
@@ -20,11 +19,11 @@ use crate::coordinator::Coordinator;
 use crate::watch::Worker;
 
 /// The frontier of a coordinator. Clones are cheap and share all state.
-#[derive(Clone, Debug)]
-pub struct FrontierService(Kind);
+#[derive(Clone)]
+pub struct FrontierService(pub(super) Kind);
 
-#[derive(Clone, Debug)]
-enum Kind {
+#[derive(Clone)]
+pub(super) enum Kind {
     /// In a folder of this coordinator.
     Embedded(EmbeddedFrontier),
     /// In an engine.
@@ -39,6 +38,12 @@ macro_rules! call {
             Kind::Fleet($frontier) => $call,
         }
     };
+}
+
+impl fmt::Debug for FrontierService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FrontierService")
+    }
 }
 
 impl FrontierService {
@@ -120,6 +125,9 @@ impl FrontierService {
         worker: Arc<Worker>,
         units: Vec<Words>,
     ) -> Result<Vec<DoneAnswer>, FrontierError> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
         call!(self, frontier => frontier.done(crawl, worker, units).await)
     }
 
@@ -155,15 +163,6 @@ impl FrontierService {
         call!(self, frontier => frontier.forget(crawl, domain.map(as_key), days).await)
     }
 
-    /// Returns owners of domains of a crawl.
-    pub(crate) async fn owners(
-        &self,
-        crawl: CrawlName,
-        most: usize,
-    ) -> Result<Vec<FrontierOwner>, FrontierError> {
-        call!(self, frontier => frontier.owners(crawl, most).await)
-    }
-
     /// Returns the numbers of all crawls.
     pub(crate) async fn crawls(&self) -> Result<FrontierCrawls, FrontierError> {
         match &self.0 {
@@ -178,53 +177,6 @@ impl FrontierService {
             Kind::Embedded(frontier) => frontier.crawls(),
             Kind::Fleet(frontier) => frontier.seen_crawls(),
         }
-    }
-
-    /// Returns the numbers of one crawl.
-    pub(crate) async fn counts(&self, crawl: &CrawlName) -> Result<FrontierCounts, FrontierError> {
-        call!(self, frontier => frontier.counts(crawl).await)
-    }
-
-    /// Returns domains of a crawl, by name, after the name `after`.
-    pub(crate) async fn domains(
-        &self,
-        crawl: CrawlName,
-        after: String,
-        most: usize,
-    ) -> Result<Vec<FrontierDomain>, FrontierError> {
-        call!(self, frontier => frontier.domains(crawl, after, most).await)
-    }
-
-    /// Returns one domain of a crawl.
-    pub(crate) async fn domain(
-        &self,
-        crawl: CrawlName,
-        name: String,
-    ) -> Result<FrontierDomain, FrontierError> {
-        let name = as_key(name);
-        call!(self, frontier => frontier.domain(crawl, name).await)
-    }
-
-    /// Returns pages of a domain after a place, and the place after which the list continues.
-    pub(crate) async fn pages(
-        &self,
-        crawl: CrawlName,
-        domain: String,
-        after: Option<u64>,
-        most: usize,
-    ) -> Result<(Vec<FrontierUrl>, Option<u64>), FrontierError> {
-        let domain = as_key(domain);
-        call!(self, frontier => frontier.pages(crawl, domain, after, most).await)
-    }
-
-    /// Returns a page, or `None` if the crawl does not know it.
-    pub(crate) async fn page(
-        &self,
-        crawl: CrawlName,
-        url: String,
-        key: Option<String>,
-    ) -> Result<Option<FrontierUrl>, FrontierError> {
-        call!(self, frontier => frontier.page(crawl, url, key).await)
     }
 
     /// Frees the space of deleted pages and forgets units that ended, until it is dropped.
@@ -254,6 +206,6 @@ impl FrontierService {
 
 /// Returns the name of a domain as a page's key is stored. A name that is no key stays as it is,
 /// and is unknown.
-fn as_key(name: String) -> String {
+pub(super) fn as_key(name: String) -> String {
     Key::parse(&name).map_or(name, |key| key.as_str().to_owned())
 }

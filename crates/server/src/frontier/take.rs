@@ -10,6 +10,7 @@ use politely_api::wire::{
     AHEAD_MAX_MS, Answer, FrontierUnit, FrontierUnitPage, Grant, Item, SLOTS_MAX, Want,
 };
 use politely_frontier::{CrawlName, FrontierError, Take, Token, Unit};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::owners::{Owner, Owners};
@@ -76,26 +77,12 @@ pub(super) type Granted = Option<(Grant, Vec<Number>)>;
 impl EmbeddedFrontier {
     /// Hands out units of work. Waits up to `wish.wait` until a domain may be handed out.
     pub(crate) async fn take(&self, wish: Wish) -> Result<Taken, FrontierError> {
-        let deadline = Instant::now() + wish.wait;
-        let mut closing = self.0.coordinator.closing();
-        loop {
-            let changed = self.0.changed.notified();
-            tokio::pin!(changed);
-            // A change after this line wakes the call, even if it comes before the wait.
-            changed.as_mut().enable();
+        let (changed, coordinator) = (&self.0.changed, &self.0.coordinator);
+        look_until(changed, coordinator, wish.wait, Duration::MAX, || {
             let looked = wish.clone();
-            let taken = self.call(move |service| service.look(&looked)).await?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !taken.units.is_empty() || left.is_zero() {
-                return Ok(taken);
-            }
-            let pause = taken.wake.map_or(left, |wake| wake.max(LOOK_MIN).min(left));
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = changed => {}
-                _ = closing.wait_for(|closed| *closed) => return Ok(taken),
-            }
-        }
+            self.call(move |service| service.look(&looked))
+        })
+        .await
     }
 
     /// Hands out the units that may leave now.
@@ -142,6 +129,36 @@ impl EmbeddedFrontier {
             }
         }
         Ok(taken)
+    }
+}
+
+/// Looks until a unit is taken, `wait` is over, or the coordinator closes. Between two looks it
+/// waits for a change, and for `pause_max` at most.
+pub(super) async fn look_until<Look: Future<Output = Result<Taken, FrontierError>>>(
+    changed: &Notify,
+    coordinator: &Coordinator,
+    wait: Duration,
+    pause_max: Duration,
+    look: impl Fn() -> Look,
+) -> Result<Taken, FrontierError> {
+    let deadline = Instant::now() + wait;
+    let mut closing = coordinator.closing();
+    loop {
+        let changed = changed.notified();
+        tokio::pin!(changed);
+        // A change after this line wakes the call, even if it comes before the wait.
+        changed.as_mut().enable();
+        let taken = look().await?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if !taken.units.is_empty() || left.is_zero() {
+            return Ok(taken);
+        }
+        let pause = taken.wake.unwrap_or(pause_max).clamp(LOOK_MIN, pause_max);
+        tokio::select! {
+            () = tokio::time::sleep(pause.min(left)) => {}
+            () = changed => {}
+            _ = closing.wait_for(|closed| *closed) => return Ok(taken),
+        }
     }
 }
 

@@ -297,18 +297,6 @@ impl Journal {
         full
     }
 
-    /// Makes all later writes fail, because the file is open for reading only.
-    #[cfg(test)]
-    pub(super) fn fail(&self) {
-        self.open.lock().file = Arc::new(File::open(&self.path).expect("it is there"));
-    }
-
-    /// Blocks all writes until the result is dropped.
-    #[cfg(test)]
-    pub(super) fn block(&self) -> impl Sized + use<'_> {
-        self.open.lock()
-    }
-
     /// Calls fsync for the written records.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.open.lock().file.sync_data()

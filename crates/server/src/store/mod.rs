@@ -337,37 +337,6 @@ impl Store {
         self.journal.renewed(permits, &self.counts);
     }
 
-    /// Returns the content of a new folder.
-    #[cfg(test)]
-    pub(crate) fn kept_for_test(&self) -> Kept {
-        Kept {
-            boot: self.boot,
-            config: None,
-            live: Vec::new(),
-            newest: HashMap::new(),
-            spent: HashMap::new(),
-            damaged: 0,
-        }
-    }
-
-    /// Makes all later writes of the journal fail.
-    #[cfg(test)]
-    pub(crate) fn fail_journal(&self) {
-        self.journal.fail();
-    }
-
-    /// Blocks all writes of the journal until the result is dropped.
-    #[cfg(test)]
-    pub(crate) fn block_journal(&self) -> impl Sized + use<'_> {
-        self.journal.block()
-    }
-
-    /// Makes the thread that commits panic.
-    #[cfg(test)]
-    pub(crate) fn kill_thread(&self) {
-        self.committer.die();
-    }
-
     /// Returns the counters since the store was opened.
     pub fn counters(&self) -> Counters {
         let (journal_bytes, live) = self.journal.size();

@@ -9,6 +9,35 @@ pub(crate) mod failing;
 mod kill;
 mod order;
 
+impl Store {
+    /// Returns the content of a new folder.
+    pub(crate) fn kept_for_test(&self) -> Kept {
+        Kept {
+            boot: self.boot,
+            config: None,
+            live: Vec::new(),
+            newest: HashMap::new(),
+            spent: HashMap::new(),
+            damaged: 0,
+        }
+    }
+
+    /// Makes all later writes of the journal fail.
+    pub(crate) fn fail_journal(&self) {
+        self.journal.fail();
+    }
+
+    /// Blocks all writes of the journal until the result is dropped.
+    pub(crate) fn block_journal(&self) -> impl Sized + use<'_> {
+        self.journal.block()
+    }
+
+    /// Makes the thread that commits panic.
+    pub(crate) fn kill_thread(&self) {
+        self.committer.die();
+    }
+}
+
 fn state(number: u64) -> Snapshot {
     Snapshot {
         version: number,

@@ -25,150 +25,60 @@ const TOP: usize = 10;
 
 static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
 
+/// Pairs each metric with its help text.
+macro_rules! help {
+    ($($name:ident $text:literal)*) => { [$((stringify!($name), $text)),*] };
+}
+
 /// The help text of each counter and gauge.
-const HELP: [(&str, &str); 45] = [
-    (
-        "politely_build_info",
-        "Version and commit of the coordinator; the value is always 1.",
-    ),
-    (
-        "politely_cancelled_total",
-        "Permits returned without a report.",
-    ),
-    (
-        "politely_cell_reads_total",
-        "Reads of a key's cell in the engine.",
-    ),
-    (
-        "politely_cells_lost_total",
-        "Keys of which the engine lost something.",
-    ),
-    (
-        "politely_client_keys_refused_total",
-        "Items refused because their client had too many keys.",
-    ),
-    (
-        "politely_commit_conflicts_total",
-        "Writes to the engine that met another write and were repeated.",
-    ),
-    (
-        "politely_commit_items_total",
-        "Permits and reports in confirmed writes to the engine.",
-    ),
-    (
-        "politely_commits_total",
-        "Writes that the engine confirmed.",
-    ),
-    (
-        "politely_commits_unknown_total",
-        "Writes to the engine without an answer.",
-    ),
-    (
-        "politely_coordinators",
-        "Processes that share the engine, this one included.",
-    ),
-    (
-        "politely_engine_risks",
-        "Settings of the engine that lose acknowledged changes, by severity.",
-    ),
-    (
-        "politely_engine_unavailable",
-        "1 while the engine is unavailable, else 0.",
-    ),
-    (
-        "politely_evicted_total",
-        "Keys evicted to stay within the capacity.",
-    ),
-    ("politely_frontier_domains", "Domains of a crawl."),
-    (
-        "politely_frontier_pages",
-        "Pages of a crawl, by state: ready, dated, leased or finished.",
-    ),
-    (
-        "politely_frontier_units",
-        "Live units of work of all crawls, each with one owner.",
-    ),
-    (
-        "politely_granted_at_once_total",
-        "Requested items that their keys granted at the first decision.",
-    ),
-    ("politely_granted_total", "Permits granted."),
-    (
-        "politely_hit_ratio",
-        "Share of requested items that met a limit and had to wait, since the start.",
-    ),
-    (
-        "politely_journal_failures_total",
-        "Lines of the journal that could not be written.",
-    ),
-    ("politely_key_states", "Keys by state."),
-    ("politely_keys", "Known keys."),
-    (
-        "politely_late_total",
-        "Reports that came after their lease had expired.",
-    ),
-    ("politely_live_permits", "Permits that have not ended."),
-    ("politely_login_failures_total", "Calls with a wrong token."),
-    ("politely_memory_bytes", "Estimated memory for keys."),
-    ("politely_outcomes_total", "Reported outcomes by signal."),
-    (
-        "politely_refused_share",
-        "Share of reported outcomes that were refusals, since the start.",
-    ),
-    (
-        "politely_refused_total",
-        "Reported outcomes that were refusals by the host.",
-    ),
-    ("politely_reported_total", "Outcomes reported."),
-    ("politely_requested_total", "Items requested by workers."),
-    (
-        "politely_responses_total",
-        "Reported outcomes by class of the status; none is a request without an answer.",
-    ),
-    ("politely_sessions", "Sessions that this coordinator knows."),
-    (
-        "politely_state_commits_total",
-        "Transactions of the state folder that were written.",
-    ),
-    (
-        "politely_state_failures_total",
-        "Transactions of the state folder that failed.",
-    ),
-    (
-        "politely_top_rate",
-        "Permits per second of the busiest keys, over ten seconds.",
-    ),
-    (
-        "politely_top_refused_total",
-        "Refusals of the keys with the most refusals.",
-    ),
-    (
-        "politely_top_wait_seconds",
-        "Time until the next request of the keys with the longest waits.",
-    ),
-    (
-        "politely_turned_away_total",
-        "Requests for a permit that a key did not grant at once.",
-    ),
-    ("politely_waiting", "Requests for a permit that wait now."),
-    (
-        "process_max_fds",
-        "Maximum number of open file descriptors.",
-    ),
-    ("process_open_fds", "Number of open file descriptors."),
-    (
-        "process_resident_memory_bytes",
-        "Resident memory size in bytes.",
-    ),
-    (
-        "process_start_time_seconds",
-        "Start time of the process since unix epoch in seconds.",
-    ),
-    (
-        "process_virtual_memory_bytes",
-        "Virtual memory size in bytes.",
-    ),
-];
+const HELP: [(&str, &str); 45] = help! {
+    politely_build_info "Version and commit of the coordinator; the value is always 1."
+    politely_cancelled_total "Permits returned without a report."
+    politely_cell_reads_total "Reads of a key's cell in the engine."
+    politely_cells_lost_total "Keys of which the engine lost something."
+    politely_client_keys_refused_total "Items refused because their client had too many keys."
+    politely_commit_conflicts_total "Writes to the engine that met another write and were repeated."
+    politely_commit_items_total "Permits and reports in confirmed writes to the engine."
+    politely_commits_total "Writes that the engine confirmed."
+    politely_commits_unknown_total "Writes to the engine without an answer."
+    politely_coordinators "Processes that share the engine, this one included."
+    politely_engine_risks "Settings of the engine that lose acknowledged changes, by severity."
+    politely_engine_unavailable "1 while the engine is unavailable, else 0."
+    politely_evicted_total "Keys evicted to stay within the capacity."
+    politely_frontier_domains "Domains of a crawl."
+    politely_frontier_pages "Pages of a crawl, by state: ready, dated, leased or finished."
+    politely_frontier_units "Live units of work of all crawls, each with one owner."
+    politely_granted_at_once_total "Requested items that their keys granted at the first decision."
+    politely_granted_total "Permits granted."
+    politely_hit_ratio "Share of requested items that met a limit and had to wait, since the start."
+    politely_journal_failures_total "Lines of the journal that could not be written."
+    politely_key_states "Keys by state."
+    politely_keys "Known keys."
+    politely_late_total "Reports that came after their lease had expired."
+    politely_live_permits "Permits that have not ended."
+    politely_login_failures_total "Calls with a wrong token."
+    politely_memory_bytes "Estimated memory for keys."
+    politely_outcomes_total "Reported outcomes by signal."
+    politely_refused_share "Share of reported outcomes that were refusals, since the start."
+    politely_refused_total "Reported outcomes that were refusals by the host."
+    politely_reported_total "Outcomes reported."
+    politely_requested_total "Items requested by workers."
+    politely_responses_total
+        "Reported outcomes by class of the status; none is a request without an answer."
+    politely_sessions "Sessions that this coordinator knows."
+    politely_state_commits_total "Transactions of the state folder that were written."
+    politely_state_failures_total "Transactions of the state folder that failed."
+    politely_top_rate "Permits per second of the busiest keys, over ten seconds."
+    politely_top_refused_total "Refusals of the keys with the most refusals."
+    politely_top_wait_seconds "Time until the next request of the keys with the longest waits."
+    politely_turned_away_total "Requests for a permit that a key did not grant at once."
+    politely_waiting "Requests for a permit that wait now."
+    process_max_fds "Maximum number of open file descriptors."
+    process_open_fds "Number of open file descriptors."
+    process_resident_memory_bytes "Resident memory size in bytes."
+    process_start_time_seconds "Start time of the process since unix epoch in seconds."
+    process_virtual_memory_bytes "Virtual memory size in bytes."
+};
 
 /// The help text of each histogram.
 const HISTOGRAM_HELP: [(&str, &str); 2] = [

@@ -16,7 +16,7 @@
 //! brown-out, are not the client's fault and are not deducted.
 
 #[cfg(test)]
-mod brute;
+mod brute_tests;
 mod room;
 
 use std::collections::VecDeque;

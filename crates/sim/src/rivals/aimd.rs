@@ -64,7 +64,7 @@ impl Client for Aimd {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{near, refused, served};
+    use super::super::tests::{near, refused, served};
     use super::*;
 
     #[test]

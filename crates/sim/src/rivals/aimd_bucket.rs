@@ -93,7 +93,7 @@ impl Client for AimdBucket {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{near, refused, served};
+    use super::super::tests::{near, refused, served};
     use super::*;
 
     fn hear(bucket: &mut AimdBucket, s: f64, reply: &Reply) -> f64 {

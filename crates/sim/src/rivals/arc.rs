@@ -191,7 +191,7 @@ const fn retriable(reply: &Reply) -> bool {
 mod tests {
     use std::collections::{BTreeMap, VecDeque};
 
-    use super::super::testing::{near, refused};
+    use super::super::tests::{near, refused};
     use super::*;
     use crate::trace::Fate;
     use crate::{Scenario, run};

@@ -70,7 +70,7 @@ impl Client for Atb {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{near, refused, served};
+    use super::super::tests::{near, refused, served};
     use super::*;
 
     #[test]

@@ -87,7 +87,7 @@ impl Client for AutoThrottle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::near;
+    use super::super::tests::near;
     use super::*;
 
     /// Scrapy `tests/test_extension_throttle.py`, `test_adjustment` and

@@ -228,7 +228,7 @@ const fn attempt(reply: &Reply) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{near, refused, served};
+    use super::super::tests::{near, refused, served};
     use super::*;
 
     /// botocore `tests/unit/retries/test_throttling.py`.

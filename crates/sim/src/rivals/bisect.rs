@@ -130,7 +130,7 @@ impl Client for Bisect {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::near;
+    use super::super::tests::near;
     use super::*;
 
     const START: Timestamp = Timestamp::ZERO;

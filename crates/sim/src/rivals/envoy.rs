@@ -144,7 +144,7 @@ impl Client for Envoy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::served;
+    use super::super::tests::served;
     use super::*;
 
     /// By hand from the formula.

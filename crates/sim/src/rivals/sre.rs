@@ -76,7 +76,7 @@ impl Client for SreThrottle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::near;
+    use super::super::tests::near;
     use super::*;
 
     #[test]

@@ -266,6 +266,6 @@ const fn steps_to_reach(need: u64, per_step: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod properties;
+mod property_tests;
 #[cfg(test)]
 mod tests;

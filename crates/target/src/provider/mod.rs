@@ -28,9 +28,6 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimits, UnitCosts};
@@ -39,6 +36,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use meter::Meter;
+
+use crate::server::listen;
 
 /// The largest body of a request.
 const BODY_MAX: usize = 1 << 20;
@@ -147,7 +146,10 @@ impl Provider {
             state: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen(listener, Arc::clone(&host)));
+        let answer = |host: Arc<Host>, request| async move {
+            Ok::<_, hyper::Error>(host.answer(request).await)
+        };
+        tasks.spawn(listen(listener, Arc::clone(&host), answer));
         Ok(Self {
             host,
             address,
@@ -172,29 +174,6 @@ impl Provider {
                 .map(|(name, meter)| (name.clone(), meter.report()))
                 .collect(),
         }
-    }
-}
-
-async fn listen(listener: TcpListener, host: Arc<Host>) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(SERVICE).await;
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        let host = Arc::clone(&host);
-        connections.spawn(async move {
-            let service = service_fn(move |request: http::Request<Incoming>| {
-                let host = Arc::clone(&host);
-                async move { Ok::<_, hyper::Error>(host.answer(request).await) }
-            });
-            // A client may break its connection; that is not an error of the server.
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
     }
 }
 

@@ -14,12 +14,17 @@ mod answer;
 mod host;
 mod visit;
 
+use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -149,7 +154,11 @@ impl Target {
             let host = Host::new(spec, addr, seed, clock, grace, log.clone(), keep)?;
             let host = Arc::new(host);
             hosts.push(Arc::clone(&host));
-            listeners.spawn(listen(listener, host));
+            listeners.spawn(listen(
+                listener,
+                host,
+                |host: Arc<Host>, request| async move { host.answer(&request).await },
+            ));
         }
         Ok(Self {
             hosts,
@@ -217,7 +226,16 @@ fn place(town: &Town, index: usize) -> SocketAddr {
 /// The pause after accepting has failed because file handles have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-async fn listen(listener: TcpListener, host: Arc<Host>) {
+/// Accepts connections, and answers each of their requests.
+pub(crate) async fn listen<H, A, E>(
+    listener: TcpListener,
+    host: Arc<H>,
+    answer: impl Fn(Arc<H>, Request<Incoming>) -> A + Copy + Send + 'static,
+) where
+    H: Send + Sync + 'static,
+    A: Future<Output = Result<Response<Full<Bytes>>, E>> + Send + 'static,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
     let mut connections = JoinSet::new();
     loop {
         // Removes finished connections, which would pile up otherwise.
@@ -228,10 +246,7 @@ async fn listen(listener: TcpListener, host: Arc<Host>) {
                 let _ = stream.set_nodelay(true);
                 let host = Arc::clone(&host);
                 connections.spawn(async move {
-                    let service = service_fn(move |request| {
-                        let host = Arc::clone(&host);
-                        async move { host.answer(&request).await }
-                    });
+                    let service = service_fn(move |request| answer(Arc::clone(&host), request));
                     // A client may break its connection; that is not an error of the server.
                     let _ = http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)

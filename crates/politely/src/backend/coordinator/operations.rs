@@ -8,7 +8,7 @@ use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{AcquireRequest, CrawlDelay, Explanation, KeyRule, OperatorNumbers};
+use politely_core::host::{AcquireRequest, CrawlDelay, KeyRule, OperatorNumbers};
 use politely_core::key::Key;
 use politely_core::lock::{LockOp, SessionId};
 use politely_core::share::Charge;
@@ -21,10 +21,10 @@ use crate::backend::operations::{Head, Later, Operations};
 use crate::backend::prefetch;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::lock_guard::LockGuard;
-use crate::locks::{LockChanges, LockError, LockView};
+use crate::locks::LockError;
 use crate::permit::Permit;
-use crate::snapshot::{Earlier, Recovery, Snapshot};
-use crate::stats::{Commits, Stats};
+use crate::snapshot::{Earlier, Recovery};
+use crate::stats::Stats;
 
 /// The name of this backend in errors.
 const BACKEND: &str = "with a coordinator";
@@ -67,15 +67,6 @@ impl Operations for Coordinator {
                 })
             }
         }
-    }
-
-    fn request<'a>(
-        &'a self,
-        keys: &'a [Key],
-        ask: AcquireRequest,
-        arrival: Arrival,
-    ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(async move { self.try_acquire(keys, ask, arrival) })
     }
 
     fn adopt<'a>(
@@ -135,11 +126,6 @@ impl Operations for Coordinator {
         Err(unsupported("limits", instead))
     }
 
-    /// Returns nothing, since the coordinator refuses such a request.
-    fn never_fits(&self, _key: &Key, _ask: &AcquireRequest) -> Option<DeclaredLimit> {
-        None
-    }
-
     fn hold(&self, key: &Key, length: Duration, _reason: HoldReason) -> Result<(), Full> {
         let ms = u64::try_from(length.as_millis()).unwrap_or(HOLD_MAX_MS);
         let patch = KeyPatch {
@@ -160,16 +146,8 @@ impl Operations for Coordinator {
         Err(unsupported("a claim of a session", "lock the key with lock").into())
     }
 
-    fn locks(&self, _key: &Key) -> Option<LockView> {
-        None
-    }
-
     fn lock_time(&self) -> Timestamp {
         self.now()
-    }
-
-    fn lock_changes(&self) -> Option<&LockChanges> {
-        None
     }
 
     fn lock_there<'a>(
@@ -221,43 +199,8 @@ impl Operations for Coordinator {
         Err(unsupported("reconfigure_new", CONFIGURE_THERE))
     }
 
-    fn explain(&self, _key: &Key) -> Option<Explanation> {
-        None
-    }
-
-    fn knows(&self, _key: &Key) -> bool {
-        false
-    }
-
-    fn keys(&self) -> Vec<Key> {
-        Vec::new()
-    }
-
-    /// Visits nothing, since the coordinator keeps the keys.
-    fn each(&self, _visit: &mut dyn FnMut(&Key, &Explanation, usize)) {}
-
-    /// Returns 0, since the coordinator keeps the queues.
-    fn position(&self, _key: &Key, _arrival: Arrival) -> usize {
-        0
-    }
-
-    /// Evicts nothing, since the coordinator keeps the keys.
-    fn evict_idle(&self, _may_go: &mut dyn FnMut(&Key) -> bool) {}
-
-    fn snapshot(&self, _key: &Key) -> Option<Snapshot> {
-        None
-    }
-
-    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
-        Vec::new()
-    }
-
     fn restore(&self, _key: &Key, _state: &[u8]) -> Result<(), SetError> {
         Err(unsupported("restore", RESTORE_THERE).into())
-    }
-
-    fn spent(&self, _key: &Key) -> Option<Snapshot> {
-        None
     }
 
     fn resume(&self, _key: &Key, _recovery: &Recovery<'_>) -> Result<(), SetError> {
@@ -270,10 +213,6 @@ impl Operations for Coordinator {
 
     fn stats(&self) -> Stats {
         self.0.session.lock().stats()
-    }
-
-    fn commits(&self) -> Option<Commits> {
-        None
     }
 
     fn flush(&self, patience: Duration) -> Later<'_, bool> {
@@ -293,19 +232,6 @@ impl Operations for Coordinator {
             let is_accepted = tokio::time::timeout(patience, accepted).await;
             is_accepted.unwrap_or(false)
         })
-    }
-
-    /// Waits as [`Operations::flush`] does: the coordinator writes reports of all keys.
-    fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
-        self.flush(patience)
-    }
-
-    fn refresh<'a>(
-        &'a self,
-        _key: &'a Key,
-        _patience: Duration,
-    ) -> Later<'a, Result<bool, String>> {
-        Box::pin(std::future::ready(Ok(false)))
     }
 
     fn ping(&self) -> Later<'_, Result<(), String>> {

@@ -21,11 +21,10 @@ use super::registry::{Entry, Full};
 use super::waiters::{Arrival, Waiters};
 use crate::backend::operations::{Head, Later, Operations};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported, distinct};
-use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::{Departure, Permit};
 use crate::snapshot::{Earlier, Recovery, Snapshot};
-use crate::stats::{Commits, Stats};
+use crate::stats::Stats;
 
 impl Local {
     /// Sets a valid configuration for one key.
@@ -66,15 +65,6 @@ impl Operations for Local {
             [key] => self.try_part(key, 0, ask, arrival, true),
             _ => self.try_several(keys, ask, arrival),
         }
-    }
-
-    fn request<'a>(
-        &'a self,
-        keys: &'a [Key],
-        ask: AcquireRequest,
-        arrival: Arrival,
-    ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(async move { self.try_acquire(keys, ask, arrival) })
     }
 
     fn adopt<'a>(
@@ -210,14 +200,6 @@ impl Operations for Local {
         Some(&self.lock_changes)
     }
 
-    fn lock_there<'a>(
-        &'a self,
-        _key: &'a Key,
-        _max: u16,
-    ) -> Option<Later<'a, Result<LockGuard, LockError>>> {
-        None
-    }
-
     fn resume_locks(&self, key: &Key, lasts: &mut dyn FnMut(SessionId) -> Option<Duration>) {
         self.with_known(key, |now, entry| entry.host.resume_locks(now, lasts));
     }
@@ -252,10 +234,6 @@ impl Operations for Local {
         let now = self.now();
         let explain = |host: &mut Host, config: &Config| host.look(now, config);
         self.registry.read(key, now, explain)
-    }
-
-    fn rate(&self, key: &Key) -> Option<f64> {
-        self.explain(key).map(|explained| explained.rate)
     }
 
     fn knows(&self, key: &Key) -> bool {
@@ -358,20 +336,8 @@ impl Operations for Local {
         sum
     }
 
-    fn commits(&self) -> Option<Commits> {
-        None
-    }
-
     fn flush(&self, _patience: Duration) -> Later<'_, bool> {
         Box::pin(std::future::ready(true))
-    }
-
-    fn confirm<'a>(&'a self, _key: &'a Key, _patience: Duration) -> Later<'a, bool> {
-        Box::pin(std::future::ready(true))
-    }
-
-    fn refresh<'a>(&'a self, key: &'a Key, _patience: Duration) -> Later<'a, Result<bool, String>> {
-        Box::pin(std::future::ready(Ok(self.knows(key))))
     }
 
     fn ping(&self) -> Later<'_, Result<(), String>> {

@@ -22,7 +22,6 @@ use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Arrival;
 use crate::backend::operations::{Head, Later, Operations, first_that_never_fits};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
-use crate::lock_guard::LockGuard;
 use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
 use crate::snapshot::{Earlier, Recovery, Snapshot};
@@ -169,14 +168,6 @@ impl Operations for Store {
         Some(&self.0.lock_changes)
     }
 
-    fn lock_there<'a>(
-        &'a self,
-        _key: &'a Key,
-        _max: u16,
-    ) -> Option<Later<'a, Result<LockGuard, LockError>>> {
-        None
-    }
-
     fn resume_locks(&self, _key: &Key, _lasts: &mut dyn FnMut(SessionId) -> Option<Duration>) {
         // The engine has kept the claims, which end by its clock.
     }
@@ -207,10 +198,6 @@ impl Operations for Store {
     fn explain(&self, key: &Key) -> Option<Explanation> {
         let now = self.0.clock.now();
         self.0.state.lock().node.explain(key, now)
-    }
-
-    fn rate(&self, key: &Key) -> Option<f64> {
-        self.explain(key).map(|explained| explained.rate)
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -251,10 +238,6 @@ impl Operations for Store {
     fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
         self.0.state.lock().node.remember(key, state);
         Ok(())
-    }
-
-    fn spent(&self, _key: &Key) -> Option<Snapshot> {
-        None
     }
 
     fn resume(&self, _key: &Key, _recovery: &Recovery<'_>) -> Result<(), SetError> {

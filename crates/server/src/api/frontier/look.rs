@@ -40,9 +40,7 @@ pub(super) async fn crawl(
 
 /// Lists the domains of a crawl, by name.
 #[utoipa::path(get, path = "/api/v1/frontier/{crawl}/domains", params(("crawl" = String, Path), FrontierDomainsQuery), responses(
-    (status = 200, body = FrontierDomains),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = FrontierDomains), Wrong,
 ))]
 pub(super) async fn domains(
     State(api): State<Api>,
@@ -57,9 +55,7 @@ pub(super) async fn domains(
 
 /// Lists the owners of domains of a crawl, the oldest unit first.
 #[utoipa::path(get, path = "/api/v1/frontier/{crawl}/owners", params(("crawl" = String, Path), FrontierOwnersQuery), responses(
-    (status = 200, body = FrontierOwners),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = FrontierOwners), Wrong,
 ))]
 pub(super) async fn owners(
     State(api): State<Api>,
@@ -73,9 +69,7 @@ pub(super) async fn owners(
 
 /// Lists the pages of a domain, visited or not.
 #[utoipa::path(get, path = "/api/v1/frontier/{crawl}/pages", params(("crawl" = String, Path), FrontierPagesQuery), responses(
-    (status = 200, body = FrontierPages),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = FrontierPages), Wrong,
 ))]
 pub(super) async fn pages(
     State(api): State<Api>,
@@ -95,9 +89,7 @@ pub(super) async fn pages(
 
 /// Returns what is known about a page. The URL is sent percent-encoded.
 #[utoipa::path(get, path = "/api/v1/frontier/{crawl}/urls/{url}", params(("crawl" = String, Path), ("url" = String, Path, description = "percent-encoded: `https%3A%2F%2Fexample.com%2F`"), FrontierUrlQuery), responses(
-    (status = 200, body = FrontierUrl),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = FrontierUrl), Wrong,
 ))]
 pub(super) async fn url(
     State(api): State<Api>,

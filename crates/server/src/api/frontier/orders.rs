@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely_api::wire::{
-    FrontierBlock, FrontierCounts, FrontierDelay, FrontierPart, FrontierPause, Problem,
+    FrontierBlock, FrontierCounts, FrontierDelay, FrontierPart, FrontierPause,
 };
 use serde::Serialize;
 
@@ -19,9 +19,7 @@ use crate::frontier::{Order, date};
 
 /// Removes the waiting pages of a domain or of the crawl, and ends its units. The pages stay known.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/purge", request_body = FrontierPart, params(("crawl" = String, Path)), responses(
-    (status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 204), Wrong,
 ))]
 pub(super) async fn purge(
     State(api): State<Api>,
@@ -35,9 +33,7 @@ pub(super) async fn purge(
 
 /// Forgets a domain or the crawl, with all its pages, and ends its units.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/delete", request_body = FrontierPart, params(("crawl" = String, Path)), responses(
-    (status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 204), Wrong,
 ))]
 pub(super) async fn delete(
     State(api): State<Api>,
@@ -51,9 +47,7 @@ pub(super) async fn delete(
 
 /// Blocks a domain until a date, or unblocks it. Units that are live go on.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/block", request_body = FrontierBlock, params(("crawl" = String, Path)), responses(
-    (status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 204), Wrong,
 ))]
 pub(super) async fn block(
     State(api): State<Api>,
@@ -69,9 +63,7 @@ pub(super) async fn block(
 
 /// Sets the least pause between two units of a domain.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/delay", request_body = FrontierDelay, params(("crawl" = String, Path)), responses(
-    (status = 204),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 204), Wrong,
 ))]
 pub(super) async fn delay(
     State(api): State<Api>,
@@ -85,9 +77,7 @@ pub(super) async fn delay(
 
 /// Pauses a crawl, or lets it go on. Units that are live go on.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/pause", request_body = FrontierPause, params(("crawl" = String, Path)), responses(
-    (status = 200, body = FrontierCounts),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = FrontierCounts), Wrong,
 ))]
 pub(super) async fn pause(
     State(api): State<Api>,

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use politely_api::wire::{
     DoneAnswer, DoneUnit, FrontierDone, FrontierDoneAnswer, FrontierExchange, FrontierExchanged,
-    FrontierTake, FrontierTaken, FrontierUnit, ITEMS_MAX, Problem, Told, WAIT_MAX_MS,
+    FrontierTake, FrontierTaken, FrontierUnit, ITEMS_MAX, Told, WAIT_MAX_MS,
 };
 use politely_frontier::CrawlName;
 
@@ -29,9 +29,7 @@ type Units = (Vec<FrontierUnit>, Option<u64>);
 
 /// Takes units of work: domains with some of their pages, and the permits to request them.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/take", request_body = FrontierTake, params(("crawl" = String, Path)), responses(
-    (status = 200, body = FrontierTaken),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = FrontierTaken), Wrong,
 ))]
 pub(super) async fn take(
     State(api): State<Api>,
@@ -46,9 +44,7 @@ pub(super) async fn take(
 
 /// Reports what happened to pages of units, and gives the units back or keeps them.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/done", request_body = FrontierDone, params(("crawl" = String, Path)), responses(
-    (status = 200, body = FrontierDoneAnswer),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = FrontierDoneAnswer), Wrong,
 ))]
 pub(super) async fn done(
     State(api): State<Api>,
@@ -65,9 +61,7 @@ pub(super) async fn done(
 
 /// Gives units back and takes the next ones, in one round trip.
 #[utoipa::path(post, path = "/api/v1/frontier/{crawl}/exchange", request_body = FrontierExchange, params(("crawl" = String, Path)), responses(
-    (status = 200, body = FrontierExchanged),
-    (status = "4XX", body = Problem, content_type = "application/problem+json"),
-    (status = 503, body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = FrontierExchanged), Wrong,
 ))]
 pub(super) async fn exchange(
     State(api): State<Api>,

@@ -4,137 +4,176 @@ use std::collections::HashMap;
 
 use prost::{Enumeration, Message, Oneof};
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Empty {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Local {
-    #[prost(bool, tag = "1")]
-    pub(super) local: bool,
+/// Defines messages. A field begins with its type and number on the wire, in the form of `prost`.
+macro_rules! messages {
+    ($(struct $name:ident { $(($($wire:tt)*) $field:ident: $type:ty,)* })*) => {$(
+        #[derive(Clone, PartialEq, Message)]
+        pub(super) struct $name {
+            $(#[prost($($wire)*)] pub(super) $field: $type,)*
+        }
+    )*};
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Active {
-    #[prost(bool, tag = "1")]
-    pub(super) state: bool,
-    #[prost(bool, tag = "2")]
-    pub(super) local: bool,
-}
+messages! {
+    struct Empty {}
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Boolean {
-    #[prost(bool, tag = "1")]
-    pub(super) state: bool,
-}
+    struct Local {
+        (bool, tag = "1") local: bool,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Long {
-    #[prost(uint64, tag = "1")]
-    pub(super) value: u64,
-}
+    struct Active {
+        (bool, tag = "1") state: bool,
+        (bool, tag = "2") local: bool,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct StringList {
-    #[prost(string, repeated, tag = "1")]
-    pub(super) values: Vec<String>,
-}
+    struct Boolean {
+        (bool, tag = "1") state: bool,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct DeleteCrawl {
-    #[prost(string, tag = "1")]
-    pub(super) value: String,
-    #[prost(bool, tag = "2")]
-    pub(super) local: bool,
-}
+    struct Long {
+        (uint64, tag = "1") value: u64,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Stats {
-    #[prost(uint64, tag = "1")]
-    pub(super) size: u64,
-    #[prost(uint32, tag = "2")]
-    pub(super) in_process: u32,
-    #[prost(map = "string, uint64", tag = "3")]
-    pub(super) counts: HashMap<String, u64>,
-    #[prost(uint64, tag = "4")]
-    pub(super) number_of_queues: u64,
-    #[prost(string, tag = "5")]
-    pub(super) crawl_id: String,
-}
+    struct StringList {
+        (string, repeated, tag = "1") values: Vec<String>,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Pagination {
-    #[prost(uint32, tag = "1")]
-    pub(super) start: u32,
-    #[prost(uint32, tag = "2")]
-    pub(super) size: u32,
-    #[prost(bool, tag = "3")]
-    pub(super) include_inactive: bool,
-    #[prost(string, tag = "4")]
-    pub(super) crawl_id: String,
-    #[prost(bool, tag = "5")]
-    pub(super) local: bool,
-}
+    struct DeleteCrawl {
+        (string, tag = "1") value: String,
+        (bool, tag = "2") local: bool,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct QueueList {
-    #[prost(string, repeated, tag = "1")]
-    pub(super) values: Vec<String>,
-    #[prost(uint64, tag = "2")]
-    pub(super) total: u64,
-    #[prost(uint32, tag = "3")]
-    pub(super) start: u32,
-    #[prost(uint32, tag = "4")]
-    pub(super) size: u32,
-    #[prost(string, tag = "5")]
-    pub(super) crawl_id: String,
-}
+    struct Stats {
+        (uint64, tag = "1") size: u64,
+        (uint32, tag = "2") in_process: u32,
+        (map = "string, uint64", tag = "3") counts: HashMap<String, u64>,
+        (uint64, tag = "4") number_of_queues: u64,
+        (string, tag = "5") crawl_id: String,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct QueueOfCrawl {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(string, tag = "2")]
-    pub(super) crawl_id: String,
-    #[prost(bool, tag = "3")]
-    pub(super) local: bool,
-}
+    struct Pagination {
+        (uint32, tag = "1") start: u32,
+        (uint32, tag = "2") size: u32,
+        (bool, tag = "3") include_inactive: bool,
+        (string, tag = "4") crawl_id: String,
+        (bool, tag = "5") local: bool,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct QueueDelay {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(uint32, tag = "2")]
-    pub(super) delay_requestable: u32,
-    #[prost(string, tag = "3")]
-    pub(super) crawl_id: String,
-    #[prost(bool, tag = "4")]
-    pub(super) local: bool,
-}
+    struct QueueList {
+        (string, repeated, tag = "1") values: Vec<String>,
+        (uint64, tag = "2") total: u64,
+        (uint32, tag = "3") start: u32,
+        (uint32, tag = "4") size: u32,
+        (string, tag = "5") crawl_id: String,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct BlockQueue {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(uint64, tag = "2")]
-    pub(super) time: u64,
-    #[prost(string, tag = "3")]
-    pub(super) crawl_id: String,
-    #[prost(bool, tag = "4")]
-    pub(super) local: bool,
-}
+    struct QueueOfCrawl {
+        (string, tag = "1") key: String,
+        (string, tag = "2") crawl_id: String,
+        (bool, tag = "3") local: bool,
+    }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct GetParams {
-    #[prost(uint32, tag = "1")]
-    pub(super) max_urls_per_queue: u32,
-    #[prost(uint32, tag = "2")]
-    pub(super) max_queues: u32,
-    #[prost(string, tag = "3")]
-    pub(super) key: String,
-    #[prost(uint32, tag = "4")]
-    pub(super) delay_requestable: u32,
-    #[prost(oneof = "OfCrawl", tags = "5, 6")]
-    pub(super) item: Option<OfCrawl>,
+    struct QueueDelay {
+        (string, tag = "1") key: String,
+        (uint32, tag = "2") delay_requestable: u32,
+        (string, tag = "3") crawl_id: String,
+        (bool, tag = "4") local: bool,
+    }
+
+    struct BlockQueue {
+        (string, tag = "1") key: String,
+        (uint64, tag = "2") time: u64,
+        (string, tag = "3") crawl_id: String,
+        (bool, tag = "4") local: bool,
+    }
+
+    struct GetParams {
+        (uint32, tag = "1") max_urls_per_queue: u32,
+        (uint32, tag = "2") max_queues: u32,
+        (string, tag = "3") key: String,
+        (uint32, tag = "4") delay_requestable: u32,
+        (oneof = "OfCrawl", tags = "5, 6") item: Option<OfCrawl>,
+    }
+
+    struct UrlInfo {
+        (string, tag = "1") url: String,
+        (string, tag = "2") key: String,
+        (map = "string, message", tag = "3") metadata: HashMap<String, StringList>,
+        (string, tag = "4") crawl_id: String,
+    }
+
+    struct KnownUrl {
+        (message, optional, tag = "1") info: Option<UrlInfo>,
+        (uint64, tag = "2") refetchable_from_date: u64,
+    }
+
+    struct DiscoveredUrl {
+        (message, optional, tag = "1") info: Option<UrlInfo>,
+    }
+
+    struct UrlItem {
+        (oneof = "OfUrl", tags = "1, 2") item: Option<OfUrl>,
+        (string, tag = "3") id: String,
+        (uint64, tag = "4") creation_date: u64,
+    }
+
+    struct Ack {
+        (string, tag = "1") id: String,
+        (enumeration = "AckStatus", tag = "2") status: i32,
+    }
+
+    struct DiscoveredBatch {
+        (string, tag = "1") id: String,
+        (message, repeated, tag = "2") items: Vec<UrlInfo>,
+    }
+
+    struct BatchAck {
+        (string, tag = "1") id: String,
+        (enumeration = "AckStatus", repeated, tag = "2") statuses: Vec<i32>,
+    }
+
+    struct UrlStatusRequest {
+        (string, tag = "1") url: String,
+        (string, tag = "2") key: String,
+        (string, tag = "3") crawl_id: String,
+    }
+
+    struct ListUrls {
+        (uint32, tag = "1") start: u32,
+        (uint32, tag = "2") size: u32,
+        (string, tag = "3") key: String,
+        (string, tag = "4") crawl_id: String,
+        (bool, tag = "5") local: bool,
+        (string, optional, tag = "6") filter: Option<String>,
+        (bool, optional, tag = "7") ignore_case: Option<bool>,
+    }
+
+    struct CountUrls {
+        (string, tag = "1") key: String,
+        (string, tag = "2") crawl_id: String,
+        (string, optional, tag = "3") filter: Option<String>,
+        (bool, optional, tag = "4") ignore_case: Option<bool>,
+        (bool, optional, tag = "5") local: Option<bool>,
+    }
+
+    struct LogLevel {
+        (string, tag = "1") package: String,
+        (enumeration = "Level", tag = "2") level: i32,
+        (bool, tag = "3") local: bool,
+    }
+
+    struct CrawlLimit {
+        (string, tag = "1") key: String,
+        (uint32, tag = "2") limit: u32,
+        (string, tag = "3") crawl_id: String,
+        (bool, tag = "4") local: bool,
+    }
+
+    struct PurgeUrls {
+        (string, tag = "1") key: String,
+        (string, tag = "2") crawl_id: String,
+        (uint32, tag = "3") days: u32,
+    }
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -143,42 +182,6 @@ pub(super) enum OfCrawl {
     Any(Empty),
     #[prost(string, tag = "6")]
     One(String),
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct UrlInfo {
-    #[prost(string, tag = "1")]
-    pub(super) url: String,
-    #[prost(string, tag = "2")]
-    pub(super) key: String,
-    #[prost(map = "string, message", tag = "3")]
-    pub(super) metadata: HashMap<String, StringList>,
-    #[prost(string, tag = "4")]
-    pub(super) crawl_id: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct KnownUrl {
-    #[prost(message, optional, tag = "1")]
-    pub(super) info: Option<UrlInfo>,
-    #[prost(uint64, tag = "2")]
-    pub(super) refetchable_from_date: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct DiscoveredUrl {
-    #[prost(message, optional, tag = "1")]
-    pub(super) info: Option<UrlInfo>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct UrlItem {
-    #[prost(oneof = "OfUrl", tags = "1, 2")]
-    pub(super) item: Option<OfUrl>,
-    #[prost(string, tag = "3")]
-    pub(super) id: String,
-    #[prost(uint64, tag = "4")]
-    pub(super) creation_date: u64,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -195,82 +198,6 @@ pub(super) enum AckStatus {
     Ok = 0,
     Skipped = 1,
     Fail = 2,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Ack {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(enumeration = "AckStatus", tag = "2")]
-    pub(super) status: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct DiscoveredBatch {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) items: Vec<UrlInfo>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct BatchAck {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(enumeration = "AckStatus", repeated, tag = "2")]
-    pub(super) statuses: Vec<i32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct UrlStatusRequest {
-    #[prost(string, tag = "1")]
-    pub(super) url: String,
-    #[prost(string, tag = "2")]
-    pub(super) key: String,
-    #[prost(string, tag = "3")]
-    pub(super) crawl_id: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ListUrls {
-    #[prost(uint32, tag = "1")]
-    pub(super) start: u32,
-    #[prost(uint32, tag = "2")]
-    pub(super) size: u32,
-    #[prost(string, tag = "3")]
-    pub(super) key: String,
-    #[prost(string, tag = "4")]
-    pub(super) crawl_id: String,
-    #[prost(bool, tag = "5")]
-    pub(super) local: bool,
-    #[prost(string, optional, tag = "6")]
-    pub(super) filter: Option<String>,
-    #[prost(bool, optional, tag = "7")]
-    pub(super) ignore_case: Option<bool>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct CountUrls {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(string, tag = "2")]
-    pub(super) crawl_id: String,
-    #[prost(string, optional, tag = "3")]
-    pub(super) filter: Option<String>,
-    #[prost(bool, optional, tag = "4")]
-    pub(super) ignore_case: Option<bool>,
-    #[prost(bool, optional, tag = "5")]
-    pub(super) local: Option<bool>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct LogLevel {
-    #[prost(string, tag = "1")]
-    pub(super) package: String,
-    #[prost(enumeration = "Level", tag = "2")]
-    pub(super) level: i32,
-    #[prost(bool, tag = "3")]
-    pub(super) local: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
@@ -293,26 +220,4 @@ impl Level {
             Self::Error => "error",
         }
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct CrawlLimit {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(uint32, tag = "2")]
-    pub(super) limit: u32,
-    #[prost(string, tag = "3")]
-    pub(super) crawl_id: String,
-    #[prost(bool, tag = "4")]
-    pub(super) local: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct PurgeUrls {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(string, tag = "2")]
-    pub(super) crawl_id: String,
-    #[prost(uint32, tag = "3")]
-    pub(super) days: u32,
 }

@@ -7,6 +7,18 @@ use super::*;
 
 const LARGE: u64 = u64::MAX / 4;
 
+impl Journal {
+    /// Makes all later writes fail, because the file is open for reading only.
+    pub(in crate::store) fn fail(&self) {
+        self.open.lock().file = Arc::new(File::open(&self.path).expect("it is there"));
+    }
+
+    /// Blocks all writes until the result is dropped.
+    pub(in crate::store) fn block(&self) -> impl Sized + use<'_> {
+        self.open.lock()
+    }
+}
+
 fn permit(permit: u64) -> Granted<'static> {
     Granted {
         permit,

@@ -76,7 +76,7 @@ impl Law for Gradient2 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::testing::near;
+    use super::super::super::tests::near;
     use super::*;
 
     /// Upstream's `ExpAvgMeasurementTest`.

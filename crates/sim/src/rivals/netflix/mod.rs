@@ -109,7 +109,7 @@ impl<L: Law> Client for Windowed<L> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{near, refused, served};
+    use super::super::tests::{near, refused, served};
     use super::*;
 
     #[derive(Default)]
