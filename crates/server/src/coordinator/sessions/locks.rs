@@ -22,6 +22,8 @@ use crate::watch::SEPARATOR;
 
 /// The time after which a waiting call should be repeated, in milliseconds.
 const AGAIN_MS: u64 = 100;
+/// The time for the log of the fleet to confirm the event of a lock.
+const LOGGED: Duration = Duration::from_secs(2);
 
 impl Coordinator {
     /// Claims a key for a session, and waits for it.
@@ -188,6 +190,22 @@ impl Coordinator {
     fn announce_release(&self, key: &Key) {
         let watch = &self.0.watch;
         watch.announce(EventKind::Lock, Some(key), "released");
+    }
+
+    /// Waits until the changes of the locks on `keys` are on disk, and their events in the log.
+    pub(super) async fn keep_locks(&self, keys: &[Key]) -> Result<(), NotSet> {
+        let kept = self.keep_now(keys).await;
+        kept.map_err(|why| NotSet::Unkept(why.to_string()))?;
+        let logged = tokio::time::timeout(LOGGED, self.0.watch.logged()).await;
+        let late = "the fleet's log has not confirmed the event of a lock in 2 s; repeat the call";
+        logged.map_err(|_| NotSet::Unkept(late.to_owned()))
+    }
+
+    /// Returns whether the claim was known.
+    pub(super) fn forget_claim(&self, id: SessionId, key: &Key) -> bool {
+        let mut all = self.0.sessions.all.lock();
+        let session = all.get_mut(&id);
+        session.is_some_and(|session| session.keys.remove(key))
     }
 
     /// Returns the locks of a key.

@@ -37,8 +37,6 @@ use crate::watch::Worker;
 pub(super) const ROW: &str = "\u{1}session/";
 /// The most sessions of one coordinator.
 const SESSIONS_MAX: usize = 1 << 20;
-/// The time for the log of the fleet to confirm the event of a lock.
-const LOGGED: Duration = Duration::from_secs(2);
 /// The number of claims that are renewed at a time.
 const RENEWED_AT_A_TIME: usize = 64;
 
@@ -335,25 +333,9 @@ impl Coordinator {
         Some(session.confirmed.since(now).min(session.fixed.ttl()))
     }
 
-    /// Waits until the changes of the locks on `keys` are on disk, and their events in the log.
-    async fn keep_locks(&self, keys: &[Key]) -> Result<(), NotSet> {
-        let kept = self.keep_now(keys).await;
-        kept.map_err(|why| NotSet::Unkept(why.to_string()))?;
-        let logged = tokio::time::timeout(LOGGED, self.0.watch.logged()).await;
-        let late = "the fleet's log has not confirmed the event of a lock in 2 s; repeat the call";
-        logged.map_err(|_| NotSet::Unkept(late.to_owned()))
-    }
-
     fn has_claim(&self, key: &Key, id: SessionId) -> bool {
         let view = self.0.limiter.locks(key);
         view.is_some_and(|view| view.locks.of(id).is_some())
-    }
-
-    /// Returns whether the claim was known.
-    fn forget_claim(&self, id: SessionId, key: &Key) -> bool {
-        let mut all = self.0.sessions.all.lock();
-        let session = all.get_mut(&id);
-        session.is_some_and(|session| session.keys.remove(key))
     }
 
     /// Ends the claims and permits of a session that was removed from the table. Returns the keys
