@@ -29,7 +29,7 @@ const GATHER: Duration = Duration::from_millis(10);
 /// The interval at which the log is read in case a notice was lost.
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// The interval at which the counts of the audit go to the log.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// The delay after the engine failed.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The most events of one batch.
@@ -65,13 +65,25 @@ pub(crate) struct Outbox {
 #[derive(Default)]
 struct Waiting {
     events: VecDeque<Event>,
+    /// The number of the first waiting event of this coordinator.
+    first: u64,
+    /// The number of events that were dropped, and whose readers are not told so yet.
+    dropped: u64,
     counts: VecDeque<HourLines>,
 }
 
 /// A batch that is not appended yet.
 enum Draft {
-    Events(Vec<Event>),
+    Events(Vec<Event>, Place),
     Counts(HourLines),
+}
+
+/// The place of a batch among the events of this coordinator.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    first: u64,
+    /// The number of events that were dropped before it.
+    dropped: u64,
 }
 
 impl FleetLog {
@@ -90,6 +102,8 @@ impl Outbox {
         let mut waiting = self.waiting.lock();
         if waiting.events.len() >= WAITING_MAX {
             waiting.events.pop_front();
+            waiting.first += 1;
+            waiting.dropped += 1;
         }
         waiting.events.push_back(event);
         drop(waiting);
@@ -121,20 +135,39 @@ impl Outbox {
         tokio::time::sleep_until(from).await;
     }
 
+    pub(crate) fn has_event(&self, is_it: impl Fn(&Event) -> bool) -> bool {
+        self.waiting.lock().events.iter().any(is_it)
+    }
+
+    /// Waits until the events so far are in the log. An event that was dropped counts as missed.
+    pub(crate) async fn appended_so_far(&self) {
+        let end = {
+            let waiting = self.waiting.lock();
+            waiting.first + waiting.events.len() as u64
+        };
+        self.appended_until(|waiting| waiting.first >= end).await;
+    }
+
     /// Waits until everything is in the log.
     pub(crate) async fn emptied(&self) {
+        self.appended_until(Waiting::is_empty).await;
+    }
+
+    async fn appended_until(&self, is_enough: impl Fn(&Waiting) -> bool) {
+        let appended = self.appended.notified();
+        tokio::pin!(appended);
         loop {
-            let appended = self.appended.notified();
-            if self.is_empty() {
+            appended.as_mut().enable();
+            if is_enough(&self.waiting.lock()) {
                 return;
             }
-            appended.await;
+            appended.as_mut().await;
+            appended.set(self.appended.notified());
         }
     }
 
     fn is_empty(&self) -> bool {
-        let waiting = self.waiting.lock();
-        waiting.events.is_empty() && waiting.counts.is_empty()
+        self.waiting.lock().is_empty()
     }
 
     /// Returns the next batch. Events go first, since their readers wait.
@@ -142,7 +175,11 @@ impl Outbox {
         let waiting = self.waiting.lock();
         if !waiting.events.is_empty() {
             let events = waiting.events.iter().take(EVENTS_MAX);
-            return Some(Draft::Events(events.cloned().collect()));
+            let place = Place {
+                first: waiting.first,
+                dropped: waiting.dropped,
+            };
+            return Some(Draft::Events(events.cloned().collect(), place));
         }
         waiting.counts.front().cloned().map(Draft::Counts)
     }
@@ -151,9 +188,13 @@ impl Outbox {
     fn remove(&self, draft: &Draft) {
         let mut waiting = self.waiting.lock();
         match draft {
-            Draft::Events(events) => {
-                let count = events.len().min(waiting.events.len());
-                waiting.events.drain(..count);
+            Draft::Events(events, place) => {
+                let sent = events.len() as u64;
+                // These were dropped while the batch was on its way.
+                let overtaken = (waiting.first - place.first).min(sent);
+                waiting.dropped -= place.dropped + overtaken;
+                waiting.events.drain(..(sent - overtaken) as usize);
+                waiting.first += sent - overtaken;
             }
             Draft::Counts(_) => _ = waiting.counts.pop_front(),
         }
@@ -162,11 +203,20 @@ impl Outbox {
     }
 }
 
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.counts.is_empty()
+    }
+}
+
 impl Draft {
-    /// Returns the number of events and the bytes of the batch.
+    /// Returns the number of events, dropped ones included, and the bytes of the batch.
     fn encode(&self) -> (u32, Vec<u8>) {
         let (events, kind, json) = match self {
-            Self::Events(events) => (events.len(), EVENTS, serde_json::to_vec(events)),
+            Self::Events(events, place) => {
+                let numbers = events.len() as u64 + place.dropped;
+                (numbers, EVENTS, serde_json::to_vec(events))
+            }
             Self::Counts(counts) => (0, COUNTS, serde_json::to_vec(counts)),
         };
         let mut packed = GzEncoder::new(vec![kind], Compression::fast());
@@ -181,7 +231,10 @@ impl Draft {
         let mut unpacked = GzDecoder::new(packed).take(BATCH_MAX);
         unpacked.read_to_end(&mut json).ok()?;
         match kind {
-            EVENTS => serde_json::from_slice(&json).ok().map(Self::Events),
+            EVENTS => {
+                let events = serde_json::from_slice(&json).ok()?;
+                Some(Self::Events(events, Place::default()))
+            }
             COUNTS => serde_json::from_slice(&json).ok().map(Self::Counts),
             _ => None,
         }
@@ -267,9 +320,11 @@ impl Coordinator {
 
     fn apply_batch(&self, batch: &Batch) {
         match Draft::decode(&batch.content) {
-            Some(Draft::Events(events)) => {
+            Some(Draft::Events(events, _)) => {
                 let log = self.watch().events();
-                log.append(batch.run as u32, batch.events_before, events);
+                // The numbers of dropped events come first, so that readers are told of them.
+                let before = batch.events_before + u64::from(batch.events) - events.len() as u64;
+                log.append(batch.run as u32, before, events);
             }
             Some(Draft::Counts(counts)) => self.usage_counts().add(&counts, self.now()),
             None => {
@@ -280,5 +335,52 @@ impl Coordinator {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use politely_api::wire::EventKind;
+
+    use super::*;
+
+    fn put(outbox: &Outbox, events: usize) {
+        for _ in 0..events {
+            outbox.put_event(Event {
+                kind: EventKind::Lock,
+                key: None,
+                text: String::new(),
+                rate: None,
+                hold_ms: None,
+            });
+        }
+    }
+
+    /// Returns the number of events in a batch, and how many numbers it takes.
+    fn size(draft: &Draft) -> (usize, u32) {
+        let Draft::Events(events, _) = draft else {
+            panic!("the batch has events");
+        };
+        (events.len(), draft.encode().0)
+    }
+
+    #[tokio::test]
+    async fn events_that_are_dropped_take_numbers_and_never_take_others_along() {
+        let outbox = Outbox::default();
+        put(&outbox, WAITING_MAX + 5);
+        let draft = outbox.next().unwrap();
+        assert_eq!(size(&draft), (EVENTS_MAX, EVENTS_MAX as u32 + 5));
+        // Seven events of the batch are dropped while it is on its way, and they arrive.
+        put(&outbox, 7);
+        outbox.remove(&draft);
+        let later = outbox.next().unwrap();
+        assert_eq!(size(&later), (EVENTS_MAX, EVENTS_MAX as u32));
+        let mut numbers = EVENTS_MAX as u32 + 5;
+        while let Some(draft) = outbox.next() {
+            numbers += size(&draft).1;
+            outbox.remove(&draft);
+        }
+        assert_eq!(numbers as usize, WAITING_MAX + 5 + 7);
+        outbox.appended_so_far().await;
     }
 }

@@ -119,6 +119,11 @@ impl EventLog {
         self.end.send_replace(end);
     }
 
+    /// Returns whether an event is kept. The newest are looked at first.
+    pub(crate) fn has(&self, is_it: impl Fn(&Event) -> bool) -> bool {
+        self.kept.lock().iter().rev().any(|event| is_it(event))
+    }
+
     /// Lets readers that connected before now read only what comes after now.
     pub(crate) fn join_here(&self) {
         let _kept = self.kept.lock();

@@ -166,6 +166,22 @@ impl Watch {
         });
     }
 
+    /// Returns whether the log has this event, or will have it.
+    pub(crate) fn has_announced(&self, kind: EventKind, key: &Key, text: &str) -> bool {
+        let is_it = |event: &Event| {
+            event.kind == kind && event.key.as_deref() == Some(key.as_str()) && event.text == text
+        };
+        let is_waiting = |outbox: &Arc<Outbox>| outbox.has_event(is_it);
+        self.outbox.get().is_some_and(is_waiting) || self.events.has(is_it)
+    }
+
+    /// Waits until the events so far are in the log, so that they outlive this coordinator.
+    pub(crate) async fn logged(&self) {
+        if let Some(outbox) = self.outbox.get() {
+            outbox.appended_so_far().await;
+        }
+    }
+
     /// Records that the lease of a permit expired without a report.
     pub(crate) fn expired(&self, now: Timestamp, key: &Key) {
         self.pasts.expired(now, key);

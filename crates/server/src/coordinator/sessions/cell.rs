@@ -3,7 +3,6 @@
 //! The content is [`Kept`] as JSON. The cell names the keys of the session's claims before the
 //! claims are made.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,12 +101,9 @@ impl Coordinator {
             return Ok(());
         };
         let session = all.entry(id).or_insert_with(|| Session {
-            fixed: kept.owner.clone(),
             ends: Timestamp::ZERO,
-            keys: BTreeSet::new(),
-            has_permits: false,
-            cell: None,
-            row: 0,
+            confirmed: Timestamp::ZERO,
+            ..Session::new(kept.owner.clone(), Timestamp::ZERO)
         });
         if !session.merge(&kept, value) {
             session.ends = Timestamp::ZERO;
@@ -124,7 +120,7 @@ impl Coordinator {
         let (known, keep) = {
             let all = self.0.sessions.all.lock();
             let session = all.get(&id).ok_or_else(ended)?;
-            (session.cell.clone(), session.fixed.ttl() + KEEP)
+            (session.cell.clone(), session.fixed.lasts() + KEEP)
         };
         let cell = cell(id);
         let change = |found: Option<&[u8]>| {

@@ -3,6 +3,7 @@
 use std::hash::BuildHasher;
 use std::time::Duration;
 
+use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::lock::SessionId;
 use politely::{Claimed, LockRequest};
@@ -21,6 +22,8 @@ use crate::watch::SEPARATOR;
 
 /// The time after which a waiting call should be repeated, in milliseconds.
 const AGAIN_MS: u64 = 100;
+/// The time for the log of the fleet to confirm the event of a lock.
+const LOGGED: Duration = Duration::from_secs(2);
 
 impl Coordinator {
     /// Claims a key for a session, and waits for it.
@@ -33,7 +36,7 @@ impl Coordinator {
         self.refuse_if_in_trouble()?;
         let id = self.live_session(&call.session, worker_of).await?;
         self.touch_session(id).await?;
-        let (lasts, worker) = self.note_claim(id, &key)?;
+        let (_, worker) = self.note_claim(id, &key)?;
         let owned = self.0.owners.take(
             &worker,
             std::slice::from_ref(&key),
@@ -48,11 +51,12 @@ impl Coordinator {
         if self.0.session_cells.get().is_some() {
             self.save_session(id).await?;
         }
+        let (ends, _) = self.note_claim(id, &key)?;
         let request = LockRequest {
             session: id,
             id: call.id.as_deref().map_or(0, call_id),
             max: call.max,
-            lasts,
+            lasts: ends.since(self.0.limiter.lock_time()),
         };
         let held = self.0.limiter.locks(&key);
         let was_held = held.is_some_and(|view| view.fencing(id).is_some());
@@ -68,12 +72,18 @@ impl Coordinator {
         };
         match claimed {
             Claimed::Held { fencing } => {
-                let kept = self.keep_now(std::slice::from_ref(&key)).await;
-                kept.map_err(|why| NotSet::Unkept(why.to_string()))?;
-                if !was_held {
-                    let text = format!("held by {}, fencing number {fencing}", client(&worker));
+                // A call that renewed the session meanwhile may have missed this claim.
+                let (renewed, _) = self.note_claim(id, &key)?;
+                if renewed > ends {
+                    let lasts = renewed.since(self.0.limiter.lock_time());
+                    self.0.limiter.renew_lock(&key, id, lasts).await?;
+                }
+                let text = format!("held by {}, fencing number {fencing}", client(&worker));
+                // The answer to an earlier call may be lost, and its event with a coordinator.
+                if !was_held || !self.0.watch.has_announced(EventKind::Lock, &key, &text) {
                     self.0.watch.announce(EventKind::Lock, Some(&key), &text);
                 }
+                self.keep_locks(std::slice::from_ref(&key)).await?;
                 let left = self.session_left(id);
                 let ended = || SessionError::Ended(call.session.clone());
                 Ok(LockAnswer::Held {
@@ -123,15 +133,17 @@ impl Coordinator {
                     let why = "the coordinator is shutting down; repeat the call at another one";
                     return Err(NotSet::Refused(why.to_owned()).into());
                 }
-                () = tokio::time::sleep(renew_every) => self.touch_session(id).await?,
+                () = tokio::time::sleep(renew_every) => {
+                    self.note_claim(id, key)?;
+                    self.touch_session(id).await?;
+                }
             }
         }
     }
 
-    /// Notes that a session will have a claim on `key`. Returns the time until the session ends,
-    /// and the worker's name.
-    fn note_claim(&self, id: SessionId, key: &Key) -> Result<(Duration, String), SessionError> {
-        let now = self.0.limiter.lock_time();
+    /// Notes that a session will have a claim on `key`. Returns the end of the session, and the
+    /// worker's name.
+    fn note_claim(&self, id: SessionId, key: &Key) -> Result<(Timestamp, String), SessionError> {
         let mut all = self.0.sessions.all.lock();
         let ended = || SessionError::Ended(super::name(id));
         let session = all.get_mut(&id).ok_or_else(ended)?;
@@ -142,7 +154,7 @@ impl Coordinator {
             return Err(SessionError::Capped(detail));
         }
         session.keys.insert(key.clone());
-        Ok((session.ends.since(now), session.fixed.worker.clone()))
+        Ok((session.ends, session.fixed.worker.clone()))
     }
 
     /// Ends the lock or the waiting claim of a session on a key.
@@ -157,20 +169,43 @@ impl Coordinator {
             let view = self.0.limiter.locks(&key);
             let held = view.and_then(|view| view.fencing(id));
             if held != Some(given) {
+                if held.is_none() && self.forget_claim(id, &key) {
+                    self.announce_release(&key);
+                }
                 return Err(SessionError::Stale(key, given, held));
             }
         }
-        let released = self.0.limiter.release_lock(&key, id).await?;
-        self.forget_claim(id, &key);
-        if released {
-            self.0
-                .watch
-                .announce(EventKind::Lock, Some(&key), "released");
+        let had_claim = self.0.limiter.release_lock(&key, id).await?;
+        // A noted claim that is gone was ended by an earlier call without an answer.
+        if self.forget_claim(id, &key) || had_claim {
+            self.announce_release(&key);
         }
-        let kept = self.keep_now(std::slice::from_ref(&key)).await;
-        kept.map_err(|why| NotSet::Unkept(why.to_string()))?;
+        self.keep_locks(std::slice::from_ref(&key)).await?;
         self.touch_session(id).await?;
-        Ok(LockReleased { released })
+        Ok(LockReleased {
+            released: had_claim,
+        })
+    }
+
+    fn announce_release(&self, key: &Key) {
+        let watch = &self.0.watch;
+        watch.announce(EventKind::Lock, Some(key), "released");
+    }
+
+    /// Waits until the changes of the locks on `keys` are on disk, and their events in the log.
+    pub(super) async fn keep_locks(&self, keys: &[Key]) -> Result<(), NotSet> {
+        let kept = self.keep_now(keys).await;
+        kept.map_err(|why| NotSet::Unkept(why.to_string()))?;
+        let logged = tokio::time::timeout(LOGGED, self.0.watch.logged()).await;
+        let late = "the fleet's log has not confirmed the event of a lock in 2 s; repeat the call";
+        logged.map_err(|_| NotSet::Unkept(late.to_owned()))
+    }
+
+    /// Returns whether the claim was known.
+    pub(super) fn forget_claim(&self, id: SessionId, key: &Key) -> bool {
+        let mut all = self.0.sessions.all.lock();
+        let session = all.get_mut(&id);
+        session.is_some_and(|session| session.keys.remove(key))
     }
 
     /// Returns the locks of a key.

@@ -52,6 +52,8 @@ struct Session {
     fixed: Owner,
     /// When the session ends, by the clock of the locks.
     ends: Timestamp,
+    /// The end that this coordinator has confirmed for the session and for all its claims.
+    confirmed: Timestamp,
     /// The keys that the session has claims on.
     keys: BTreeSet<Key>,
     /// Whether permits were granted to the session by this coordinator.
@@ -73,6 +75,28 @@ pub(super) struct Owner {
 impl Owner {
     pub(super) fn ttl(&self) -> Duration {
         Duration::from_millis(u64::from(self.ttl_ms))
+    }
+
+    /// Returns the time that a renewal gives. Calls in the third beyond the time-out find that the
+    /// whole time-out is left, so they write nothing.
+    fn lasts(&self) -> Duration {
+        self.ttl() + self.ttl() / 3
+    }
+}
+
+impl Session {
+    /// Returns a session without claims that is renewed at `now`.
+    fn new(fixed: Owner, now: Timestamp) -> Self {
+        let ends = now + fixed.lasts();
+        Self {
+            fixed,
+            ends,
+            confirmed: ends,
+            keys: BTreeSet::new(),
+            has_permits: false,
+            cell: None,
+            row: 1,
+        }
     }
 }
 
@@ -122,7 +146,7 @@ fn name(id: SessionId) -> String {
 }
 
 /// Returns the session with this name on the wire.
-fn parse(name: &str) -> Option<SessionId> {
+pub(super) fn parse(name: &str) -> Option<SessionId> {
     let is_hex = name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let id = u64::from_str_radix(name, 16).ok().filter(|_| is_hex)?;
     Some(SessionId(id))
@@ -155,14 +179,7 @@ impl Coordinator {
             worker: worker.name().to_owned(),
             ttl_ms,
         };
-        let session = Session {
-            ends: self.0.limiter.lock_time() + fixed.ttl(),
-            fixed,
-            keys: BTreeSet::new(),
-            has_permits: false,
-            cell: None,
-            row: 1,
-        };
+        let session = Session::new(fixed, self.0.limiter.lock_time());
         let row = session.fixed.clone();
         {
             let mut all = self.0.sessions.all.lock();
@@ -245,18 +262,25 @@ impl Coordinator {
     /// Moves the end of a session, and of its claims, to its time-out from now on.
     async fn extend_session(&self, id: SessionId) -> Result<SessionState, SessionError> {
         let ended = || SessionError::Ended(name(id));
-        let (ttl, keys) = {
+        let (lasts, ends) = {
             let mut all = self.0.sessions.all.lock();
             let session = all.get_mut(&id).ok_or_else(ended)?;
-            session.ends = self.0.limiter.lock_time() + session.fixed.ttl();
-            (session.fixed.ttl(), session.keys.clone())
+            let lasts = session.fixed.lasts();
+            let ends = self.0.limiter.lock_time() + lasts;
+            session.ends = session.ends.max(ends);
+            (lasts, ends)
         };
         if self.0.session_cells.get().is_some() {
             self.save_session(id).await?;
         }
+        // Another coordinator may have added keys to the cell.
+        let keys = {
+            let all = self.0.sessions.all.lock();
+            all.get(&id).ok_or_else(ended)?.keys.clone()
+        };
         let limiter = &self.0.limiter;
         let renewed = stream::iter(keys).map(async |key| {
-            let renewed = limiter.renew_lock(&key, id, ttl).await;
+            let renewed = limiter.renew_lock(&key, id, lasts).await;
             (key, renewed)
         });
         let renewed: Vec<_> = renewed.buffer_unordered(RENEWED_AT_A_TIME).collect().await;
@@ -280,39 +304,38 @@ impl Coordinator {
         state.locks.sort_by(|a, b| a.key.cmp(&b.key));
         state.waiting.sort();
         state.lost.sort();
+        if let Some(session) = self.0.sessions.all.lock().get_mut(&id) {
+            session.confirmed = session.confirmed.max(ends);
+        }
         state.ttl_ms = ms_up(self.session_left(id).ok_or_else(ended)?);
         Ok(state)
     }
 
-    /// Renews a session if a third of its time is over.
+    /// Renews a session, unless its whole time-out is left.
     async fn touch_session(&self, id: SessionId) -> Result<(), SessionError> {
-        let left = self.session_left(id);
-        let ttl = self.0.sessions.all.lock().get(&id).map(|it| it.fixed.ttl());
-        match (left, ttl) {
-            (Some(left), Some(ttl)) if left < ttl * 2 / 3 => {
-                self.extend_session(id).await.map(|_| ())
-            }
-            (Some(_), Some(_)) => Ok(()),
-            _ => Err(SessionError::Ended(name(id))),
+        let now = self.0.limiter.lock_time();
+        let is_whole = {
+            let all = self.0.sessions.all.lock();
+            let session = all.get(&id).ok_or_else(|| SessionError::Ended(name(id)))?;
+            session.confirmed.since(now) >= session.fixed.ttl()
+        };
+        if !is_whole {
+            self.extend_session(id).await?;
         }
+        Ok(())
     }
 
-    /// Returns the time until a session ends.
+    /// Returns the time for which a session lasts for certain, at most its time-out.
     fn session_left(&self, id: SessionId) -> Option<Duration> {
         let now = self.0.limiter.lock_time();
         let all = self.0.sessions.all.lock();
-        Some(all.get(&id)?.ends.since(now))
+        let session = all.get(&id)?;
+        Some(session.confirmed.since(now).min(session.fixed.ttl()))
     }
 
     fn has_claim(&self, key: &Key, id: SessionId) -> bool {
         let view = self.0.limiter.locks(key);
         view.is_some_and(|view| view.locks.of(id).is_some())
-    }
-
-    fn forget_claim(&self, id: SessionId, key: &Key) {
-        if let Some(session) = self.0.sessions.all.lock().get_mut(&id) {
-            session.keys.remove(key);
-        }
     }
 
     /// Ends the claims and permits of a session that was removed from the table. Returns the keys
@@ -342,8 +365,7 @@ impl Coordinator {
             }
         }
         keys.sort();
-        let unkept = |why: crate::store::KeepError| NotSet::Unkept(why.to_string());
-        self.keep_now(&keys).await.map_err(unkept)?;
+        self.keep_locks(&keys).await?;
         match self.0.session_cells.get() {
             Some(cells) => cell::end(cells, id, session.cell.as_deref()).await?,
             None => self.keep_row(id, None, session.row + 1).await?,
@@ -371,14 +393,7 @@ impl Coordinator {
 
     /// Continues the sessions of an earlier run, each for its whole time-out, and their claims.
     pub(super) fn resume_session(&self, id: SessionId, fixed: Owner) {
-        let session = Session {
-            ends: self.0.limiter.lock_time() + fixed.ttl(),
-            fixed,
-            keys: BTreeSet::new(),
-            has_permits: false,
-            cell: None,
-            row: 1,
-        };
+        let session = Session::new(fixed, self.0.limiter.lock_time());
         self.0.sessions.all.lock().insert(id, session);
     }
 
@@ -393,8 +408,8 @@ impl Coordinator {
                 session.keys.insert(key.clone());
             }
         }
-        let ttl = |id: SessionId| all.get(&id).map(|session| session.fixed.ttl());
-        self.0.limiter.resume_locks(key, ttl);
+        let lasts = |id: SessionId| all.get(&id).map(|session| session.fixed.lasts());
+        self.0.limiter.resume_locks(key, lasts);
     }
 
     /// Ends the sessions whose time is over.

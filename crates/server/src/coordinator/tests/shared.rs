@@ -68,7 +68,7 @@ impl Engine for Gated {
 }
 
 /// An engine that several coordinators share.
-struct Town {
+pub(super) struct Town {
     memory: Memory,
     is_shut: Arc<AtomicBool>,
     is_broken: Arc<AtomicBool>,
@@ -76,7 +76,7 @@ struct Town {
 }
 
 impl Town {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             memory: Memory::new(Clock::system()),
             is_shut: Arc::default(),
@@ -85,7 +85,7 @@ impl Town {
         }
     }
 
-    async fn coordinator(&self) -> Coordinator {
+    pub(super) async fn coordinator(&self) -> Coordinator {
         let settings = Settings {
             config: Config::fixed(1_000.0, 8.0),
             ..Settings::default()
