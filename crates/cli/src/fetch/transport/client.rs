@@ -26,6 +26,7 @@ use super::proxy::ProxyError;
 use super::resolver::Resolver;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Versions, Way, next};
+use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
 use crate::fetch::report::save::Saving;
@@ -482,20 +483,4 @@ fn undecoded(error: &CodingError) -> Failure {
         CodingError::CutOff(_) => Failure::Reset,
         _ => Failure::Malformed,
     }
-}
-
-/// Returns the words of the innermost error. The outer ones only repeat the URL.
-pub(super) fn innermost(error: &dyn Error) -> String {
-    let mut innermost = error;
-    while let Some(cause) = innermost.source() {
-        innermost = cause;
-    }
-    let text = innermost.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    text.lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(200)
-        .collect()
 }

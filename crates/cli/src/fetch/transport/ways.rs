@@ -29,10 +29,10 @@ use rustls_platform_verifier::ConfigVerifierExt;
 use tower::Service;
 use url::Url;
 
-use super::client::innermost;
 use super::connection::{Noted, Use};
 use super::proxy::{Proxy, Route};
 use super::resolver::{Resolver, Tcp};
+use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
 
