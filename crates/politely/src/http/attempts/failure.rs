@@ -48,8 +48,9 @@ pub enum Unprocessed {
 /// `None` means that the error is a failure.
 pub fn unprocessed(error: &(dyn Error + 'static)) -> Option<Unprocessed> {
     /// Phrases of h2 for codes that say that one side does not speak HTTP/2.
-    const HTTP_1_1_REQUIRED: [&str; 5] = [
+    const HTTP_1_1_REQUIRED: [&str; 6] = [
         "endpoint requires HTTP/1.1",
+        "security properties do not meet minimum requirements",
         "unspecific protocol error detected",
         "flow-control protocol violated",
         "frame with invalid size",
@@ -412,6 +413,12 @@ mod tests {
                 send,
                 Other,
                 "connection error received: endpoint requires HTTP/1.1",
+                Some(Http1Required),
+            ),
+            (
+                send,
+                Other,
+                "connection error received: security properties do not meet minimum requirements",
                 Some(Http1Required),
             ),
             (
