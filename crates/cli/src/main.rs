@@ -79,6 +79,7 @@ fn main() -> std::process::ExitCode {
     // Each socket needs a descriptor, and shells allow few by default. If the limit cannot be
     // raised, the run continues with fewer.
     let _ = rlimit::increase_nofile_limit(DESCRIPTORS);
+    let _ = outlive_full_files();
     let exit = match cli.command {
         Command::Fetch(args) => fetch::run(*args),
         Command::Target(args) => target::run(&args),
@@ -108,4 +109,16 @@ fn main() -> std::process::ExitCode {
         Exit::Usage
     })
     .into()
+}
+
+/// Makes a write beyond the limit of a file's size (`ulimit -f`) an error. Without a handler, its
+/// signal ends the process. The handler stays when the runtime ends.
+fn outlive_full_files() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let _context = runtime.enter();
+    let number = rustix::process::Signal::XFSZ.as_raw();
+    signal(SignalKind::from_raw(number)).map(drop)
 }

@@ -7,7 +7,7 @@ use politely::core::signal::Failure;
 use super::engine::Engine;
 use super::lanes::pending::{Pending, Through};
 use super::limits::Leave;
-use super::transport::client::{Came, Get, Lost};
+use super::transport::client::{Came, Get, Lost, WayFailed};
 use super::transport::egresses::NoEgress;
 
 /// Records that a request of `pending` leaves, and sends it. Returns its result, and how long it
@@ -37,6 +37,9 @@ pub(super) async fn depart(
 
 /// Sends a GET through `egress`, and through others while egresses fail.
 ///
+/// An answer that broke at a proxy which forwards may be the proxy's fault or the host's. Another
+/// proxy decides: if an answer comes through it, the first one failed.
+///
 /// # Errors
 /// No egress is left, though one worked before.
 async fn fetch(
@@ -45,6 +48,7 @@ async fn fetch(
     mut egress: usize,
     get: Get<'_>,
 ) -> Result<Came, NoEgress> {
+    let mut doubted: Option<(usize, WayFailed)> = None;
     loop {
         let ended = engine.clients.get(egress, engine.hosts(), get).await;
         let why = match ended {
@@ -54,11 +58,27 @@ async fn fetch(
                 lost.words.insert_str(0, &engine.egresses.through(egress));
                 return Ok(Came::Failed(lost));
             }
-            Ok(came) => {
-                if matches!(came, Came::Answer(_)) {
-                    engine.egresses.worked(egress);
+            Ok(Came::Answer(answer)) => {
+                engine.egresses.worked(egress);
+                if let Some((first, why)) = doubted {
+                    (engine.egresses).failed(engine.limits.now(), first, &why, true, &engine.talk);
+                    engine.egresses.keep(get.url, egress);
                 }
-                return Ok(came);
+                return Ok(Came::Answer(answer));
+            }
+            Ok(Came::Failed(lost)) => {
+                let broke = matches!(lost.failure, Failure::Reset | Failure::Malformed);
+                if !broke || doubted.is_some() || get.is_once || pending.through.is_only() {
+                    return Ok(Came::Failed(lost));
+                }
+                let now = engine.limits.now();
+                let Some(next) = engine.egresses.instead_of(now, egress, get.url) else {
+                    return Ok(Came::Failed(lost));
+                };
+                doubted = Some((egress, WayFailed(lost.words)));
+                egress = next;
+                took(pending, egress);
+                continue;
             }
             Err(why) => why,
         };

@@ -1,14 +1,16 @@
-//! `politely fetch` on a disk that is full for a while: no page is lost, and none is charged.
+//! `politely fetch` on a disk that is full for a while, or without descriptors for its files: no
+//! page is lost, and none is charged.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::misbehaving::{Server, respond};
-use crate::run::{fetch_at, rows_of};
+use crate::run::{fast, fetch_at, rows_of, run};
 
 const PAGES: usize = 300;
 /// The pages that are fetched before the disk is full.
@@ -214,4 +216,39 @@ fn without_a_state_folder_a_full_disk_ends_the_run_with_a_list_of_what_is_missin
         );
     }
     assert_eq!(urls_told, urls(&server).into_iter().collect());
+}
+
+#[test]
+fn a_process_without_a_descriptor_for_a_body_pauses_and_no_page_is_charged() {
+    const DESCRIPTORS: usize = 40;
+    const PAGES: usize = 2 * DESCRIPTORS;
+    // The first answers wait for more connections than there are descriptors, so none is left for a
+    // body.
+    let (asked, all_asked) = (Mutex::new(0), Condvar::new());
+    let server = Server::start(move |_, stream| {
+        let mut count = asked.lock().unwrap();
+        *count += 1;
+        all_asked.notify_all();
+        let few = |count: &mut usize| *count < DESCRIPTORS;
+        let waited = all_asked.wait_timeout_while(count, Duration::from_secs(1), few);
+        drop(waited.unwrap());
+        respond(stream, "200 OK", "", &"x".repeat(BODY))
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path().join("results.jsonl");
+    let fetch = fast();
+    let mut shell = Command::new("sh");
+    let limit = format!("ulimit -n {DESCRIPTORS}; exec \"$@\"");
+    shell.args(["-c", &limit, "sh"]);
+    shell.arg(fetch.get_program()).args(fetch.get_args());
+    shell.args(["--in-flight", &DESCRIPTORS.to_string(), "--retries", "0"]);
+    shell.arg("--save").arg(folder.path().join("pages"));
+    shell.arg("-o").arg(&results).stdin(Stdio::null());
+    let said = run(shell.args((0..PAGES).map(|n| server.url(&n.to_string()))));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let words = "this machine seems to be at fault, and no host (too many open files)";
+    assert!(said.err.to_lowercase().contains(words), "{}", said.err);
+    let rows = rows_of(&results);
+    assert_eq!(rows.len(), PAGES);
+    assert!(rows.iter().all(|row| row["attempts"] == 1), "{rows:?}");
 }

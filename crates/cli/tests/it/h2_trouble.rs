@@ -30,11 +30,14 @@ const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
+const INADEQUATE_SECURITY: u32 = 12;
 pub(crate) const HTTP_1_1_REQUIRED: u32 = 13;
 
 /// The server's reaction to a request.
 pub(crate) enum Does {
     Answers,
+    /// Closes the connection.
+    Closes,
     Resets(u32),
     /// Sends a GOAWAY that leaves out the request, and closes the connection.
     GoesAway(u32),
@@ -45,7 +48,7 @@ pub(crate) enum Does {
 }
 
 /// A server that reacts to each request as `script` says for the request's number on its
-/// connection, from 1.
+/// connection, from 1. Number 0 is the client's preface: the server closes, or sends its settings.
 pub(crate) struct Server {
     pub(crate) url: String,
     pub(crate) folder: tempfile::TempDir,
@@ -119,6 +122,9 @@ fn serve(
     }
     let mut preface = [0; 24];
     stream.read_exact(&mut preface)?;
+    if matches!(script(0), Does::Closes) {
+        return Ok(());
+    }
     stream.write_all(&frame(SETTINGS, 0, 0, &[]))?;
     let mut on_this = 0;
     loop {
@@ -142,6 +148,7 @@ fn serve(
                         stream.write_all(&frame(HEADERS, END_HEADERS, id, &[0x88]))?;
                         stream.write_all(&frame(DATA, END_STREAM, id, b"a page"))?;
                     }
+                    Does::Closes => return Ok(()),
                     Does::Resets(code) => {
                         stream.write_all(&frame(RST_STREAM, 0, id, &code.to_be_bytes()))?;
                     }
@@ -226,6 +233,29 @@ fn an_origin_that_requires_http_1_is_asked_over_http_1() {
     assert_eq!(server.asked(), [1, 8]);
     let server = Server::start(|_| Does::GoesAway(HTTP_1_1_REQUIRED));
     all_at_once(&server.fetch(4, &ONE_BY_ONE), 4);
+}
+
+#[test]
+fn a_server_that_offers_http_2_and_does_not_speak_it_is_asked_over_http_1() {
+    let server = Server::start(|_| Does::GoesAway(INADEQUATE_SECURITY));
+    all_at_once(&server.fetch(4, &ONE_BY_ONE), 4);
+    assert_eq!(server.asked(), [1, 4]);
+    let server = Server::start(|on_this| match on_this {
+        0 => Does::Closes,
+        _ => Does::Answers,
+    });
+    all_at_once(&server.fetch(4, &ONE_BY_ONE), 4);
+    assert_eq!(server.asked(), [0, 4]);
+}
+
+#[test]
+fn a_server_that_closes_after_its_settings_is_not_asked_over_http_1() {
+    let server = Server::start(|on_this| match on_this {
+        1 => Does::Closes,
+        _ => Does::Answers,
+    });
+    assert_eq!(server.fetch(1, &ONE_BY_ONE).code, 1);
+    assert_eq!(server.asked()[1], 0);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Tests of `--proxy-by attempt|page|host`, and of pages that a host blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use crate::misbehaving::{Server, respond};
+use crate::misbehaving::{Server, Then, respond};
 use crate::run::{fast, fetch_at, run};
 
 const PROXIES: usize = 3;
@@ -124,6 +125,80 @@ fn a_host_whose_proxy_is_dead_gets_another_one_and_no_attempt_is_spent() {
             );
         }
     }
+}
+
+/// What proxies say that do not work.
+const BROKEN: [&[u8]; 3] = [
+    b"",
+    b"SSH-2.0-x\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut",
+];
+
+/// Starts a proxy that breaks its answers for the URLs that `breaks` names.
+fn breaking(said: &'static [u8], breaks: fn(&str) -> bool) -> Server {
+    Server::start(move |url, stream| {
+        if !breaks(url) {
+            return respond(stream, "200 OK", "", "page");
+        }
+        stream.write_all(said)?;
+        Ok(Then::Close)
+    })
+}
+
+#[test]
+fn a_proxy_whose_answers_break_is_set_aside_and_no_attempt_is_spent() {
+    for said in BROKEN {
+        for by in ["attempt", "page", "host"] {
+            let mut proxies = proxies(|_, _| "200 OK|");
+            proxies.push(breaking(said, |_| true));
+            let mut command = fast();
+            through(&mut command, &proxies, by);
+            let urls = (0..24).map(|n| format!("http://host-{}.example/{n}", n % 4));
+            let said = run(command.args(["--retries", "0"]).args(urls));
+            assert_eq!(said.code, 0, "{by}: {}", said.err);
+            assert!(said.rows().iter().all(|row| row["attempts"] == 1), "{by}");
+            let aside = said.lines("it is set aside");
+            let broken = proxies[PROXIES].address.to_string();
+            assert!(!aside.is_empty(), "{by}: {}", said.err);
+            assert!(
+                aside.iter().all(|line| line.contains(&broken)),
+                "{by}: {}",
+                said.err
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_through_every_proxy_is_the_hosts_fault() {
+    for said in BROKEN {
+        let is_of_bad = |url: &str| url.contains("//bad.");
+        let proxies = [(); 2].map(|()| breaking(said, is_of_bad));
+        let mut command = fast();
+        through(&mut command, &proxies, "attempt");
+        let good = (0..12).map(|n| format!("http://host-{}.example/{n}", n % 4));
+        let said = run((command.args(["--retries", "0"]).args(good)).arg("http://bad.example/bad"));
+        assert_eq!(said.code, 1, "{}", said.err);
+        let errors = said.errors();
+        let failed: Vec<_> = errors.iter().filter(|(_, error)| error.is_some()).collect();
+        assert!(failed.len() == 1 && errors["bad"].is_some(), "{failed:?}");
+        assert!(said.lines("set aside").is_empty(), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_retry_takes_another_proxy_than_the_one_where_the_page_failed() {
+    let proxies = proxies(|number, _| match number {
+        0 => "500 Internal Server Error|",
+        _ => "200 OK|",
+    });
+    let mut command = fast();
+    through(&mut command, &proxies, "attempt");
+    let urls = (0..24).map(|n| format!("http://host-{}.example/{n}", n % 4));
+    let said = run(command.args(urls));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let repeated = proxies[0].counts().into_values().any(|times| times > 1);
+    assert!(!repeated, "{:?}", proxies[0].counts());
 }
 
 #[test]

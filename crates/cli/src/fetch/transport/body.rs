@@ -6,7 +6,10 @@
 
 use std::io;
 
+use politely::attempts::trouble_of;
 use politely::coding::{CodingError, Codings, Decoder, Flow};
+use politely::core::fault::machine::Trouble;
+use politely::core::signal::Failure;
 
 use crate::exit::{io_words, is_no_room};
 use crate::fetch::report::save::Saving;
@@ -41,6 +44,8 @@ pub(super) enum Enough {
     NotSaved(String),
     /// It cannot be saved, because the disk is full.
     NoRoom(String),
+    /// It cannot be saved, because this machine has no descriptor left.
+    NoDescriptor(String),
 }
 
 impl Intake {
@@ -137,6 +142,9 @@ impl Enough {
     pub(super) fn not_saved(why: &io::Error) -> Self {
         if is_no_room(why) {
             return Self::NoRoom(io_words(why));
+        }
+        if trouble_of(why, Failure::Connect) == Some(Trouble::OutOfDescriptors) {
+            return Self::NoDescriptor(io_words(why));
         }
         Self::NotSaved(format!("not saved: {}", io_words(why)))
     }

@@ -26,8 +26,9 @@ use super::proxy::ProxyError;
 use super::resolver::Resolver;
 use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Versions, Way, next};
+use super::words::innermost;
 use crate::config::Settings;
-use crate::exit::{Wrong, io_words, is_no_room};
+use crate::exit::Wrong;
 use crate::fetch::report::save::Saving;
 
 /// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
@@ -111,6 +112,27 @@ pub(crate) struct Answer {
     pub(crate) spoiled: Option<String>,
     /// Why there is no room for the body, if so. The page is not at fault.
     pub(crate) no_room: Option<String>,
+}
+
+impl Answer {
+    /// Returns the result for an answer whose body is not saved.
+    fn unsaved(mut self, why: Enough) -> Came {
+        match why {
+            Enough::TooLong => {}
+            Enough::NotSaved(why) => self.spoiled = Some(why),
+            Enough::NoRoom(why) => self.no_room = Some(why),
+            // The page and its host are not at fault, as when a connection finds no descriptor.
+            Enough::NoDescriptor(words) => {
+                return Came::Failed(Lost {
+                    failure: Failure::Connect,
+                    words,
+                    trouble: Some(Trouble::OutOfDescriptors),
+                    is_http2: false,
+                });
+            }
+        }
+        Came::Answer(self)
+    }
 }
 
 /// What to request.
@@ -350,9 +372,9 @@ impl Clients {
             return Ok(Came::Answer(answer));
         }
         let saving = match body {
-            Body::Save(dir) if fine => match begin_saving(dir, url, &mut answer) {
-                None => return Ok(Came::Answer(answer)),
-                saving => saving,
+            Body::Save(dir) if fine => match Saving::begin(dir, url) {
+                Ok(saving) => Some(saving),
+                Err(why) => return Ok(answer.unsaved(Enough::not_saved(&why))),
             },
             _ => None,
         };
@@ -391,18 +413,13 @@ impl Clients {
             }
         }
         let sink = intake.sink();
-        let enough = match sink.enough.take() {
-            Some(Enough::TooLong) if is_counted => Some(too_long(bytes_max)),
-            Some(Enough::NotSaved(why)) => Some(why),
-            Some(Enough::NoRoom(why)) => {
-                answer.no_room = Some(why);
-                None
-            }
-            _ => None,
-        };
-        answer.spoiled = answer.spoiled.or(enough);
         answer.bytes = sink.bytes;
         answer.start = std::mem::take(&mut sink.start).into();
+        match sink.enough.take() {
+            Some(Enough::TooLong) if is_counted => answer.spoiled = Some(too_long(bytes_max)),
+            Some(Enough::TooLong) | None => {}
+            Some(unsaved) => return Ok(answer.unsaved(unsaved)),
+        }
         Ok(Came::Answer(answer))
     }
 }
@@ -411,16 +428,6 @@ impl Clients {
 fn announced(headers: &HeaderMap) -> Option<u64> {
     let length = headers.get(CONTENT_LENGTH)?;
     length.to_str().ok()?.trim().parse().ok()
-}
-
-/// Creates the file for the body of `answer`, or records why that failed.
-fn begin_saving(dir: &Path, url: &Url, answer: &mut Answer) -> Option<Saving> {
-    match Saving::begin(dir, url) {
-        Ok(saving) => return Some(saving),
-        Err(why) if is_no_room(&why) => answer.no_room = Some(io_words(&why)),
-        Err(why) => answer.spoiled = Some(format!("{}: {}", dir.display(), io_words(&why))),
-    }
-    None
 }
 
 /// Returns the transport of each egress, which keeps up to `keep` idle connections per host.
@@ -476,20 +483,4 @@ fn undecoded(error: &CodingError) -> Failure {
         CodingError::CutOff(_) => Failure::Reset,
         _ => Failure::Malformed,
     }
-}
-
-/// Returns the words of the innermost error. The outer ones only repeat the URL.
-pub(super) fn innermost(error: &dyn Error) -> String {
-    let mut innermost = error;
-    while let Some(cause) = innermost.source() {
-        innermost = cause;
-    }
-    let text = innermost.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    text.lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(200)
-        .collect()
 }

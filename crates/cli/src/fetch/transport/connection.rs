@@ -29,6 +29,9 @@ struct Notes {
     has_answered: AtomicBool,
     /// Bytes came after the last request, or part of it, was written.
     is_answering: AtomicBool,
+    /// Bytes came at any time.
+    has_spoken: AtomicBool,
+    is_http2: bool,
 }
 
 impl Use {
@@ -41,6 +44,11 @@ impl Use {
     pub(super) fn is_stale(&self) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         is(&self.0.has_answered) && !is(&self.0.is_answering)
+    }
+
+    /// Returns whether the server chose HTTP/2 and sent nothing of it, not even its settings.
+    pub(super) fn is_silent_http2(&self) -> bool {
+        self.0.is_http2 && !self.0.has_spoken.load(Ordering::Relaxed)
     }
 
     fn note(&self, is_answering: bool) {
@@ -65,7 +73,10 @@ impl Noted {
         TokioIo::new(Self {
             stream,
             is_forwarded,
-            used: Use::default(),
+            used: Use(Arc::new(Notes {
+                is_http2,
+                ..Notes::default()
+            })),
             heads: (!is_http2).then(HeadRepair::default),
         })
     }
@@ -99,6 +110,7 @@ impl AsyncRead for Noted {
         let read = self.stream().poll_read(cx, buffer);
         if buffer.filled().len() > before {
             self.used.note(true);
+            self.used.0.has_spoken.store(true, Ordering::Relaxed);
             if let Some(heads) = &mut self.heads {
                 heads.repair(&mut buffer.filled_mut()[before..]);
             }

@@ -82,6 +82,10 @@ impl Egresses {
             return self.choose_only(now, egress);
         }
         let preferred = match self.by {
+            // The last try failed there.
+            ProxyBy::Attempt if !pending.is_untried() && pending.through == Through::Last(turn) => {
+                turn + 1
+            }
             ProxyBy::Attempt => turn,
             ProxyBy::Page => pending.through.egress().unwrap_or(turn),
             ProxyBy::Host => self.of_host(url),
@@ -182,6 +186,17 @@ impl Egresses {
             ));
         }
         next.filter(|_| !is_bound)
+    }
+
+    /// Returns another egress that works at `now`, if `egress` forwards requests for `url`. An
+    /// answer that broke may be its fault.
+    pub(crate) fn instead_of(&self, now: Timestamp, egress: usize, url: &Url) -> Option<usize> {
+        let forwards = self.names.get(egress)?.starts_with("http") && url.scheme() == "http";
+        if self.is_fixed || !forwards {
+            return None;
+        }
+        let next = self.ways().choose(now, egress + 1).ok();
+        next.filter(|next| *next != egress)
     }
 
     /// Returns the time of the next try after a failure at `now`, if a proxy worked before.

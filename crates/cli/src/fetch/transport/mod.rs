@@ -13,6 +13,7 @@
 //! | `cookies` | the cookies of each egress |
 //! | `body` | decodes a body and counts, keeps or saves it |
 //! | `unexpected` | answers with a good status that may be a block page |
+//! | `words` | the words for an error |
 
 mod body;
 pub(super) mod client;
@@ -25,3 +26,4 @@ mod proxy;
 pub(super) mod resolver;
 mod unexpected;
 mod ways;
+mod words;

@@ -29,10 +29,10 @@ use rustls_platform_verifier::ConfigVerifierExt;
 use tower::Service;
 use url::Url;
 
-use super::client::innermost;
 use super::connection::{Noted, Use};
 use super::proxy::{Proxy, Route};
 use super::resolver::{Resolver, Tcp};
+use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
 
@@ -177,12 +177,16 @@ impl Way {
                 if let Some(connected) = &*connection.connection_metadata() {
                     connected.get_extras(&mut noted);
                 }
-                let stale = noted.get().is_some_and(Use::is_stale);
-                let closed = Some(Unprocessed::Closed);
-                Err(Lost {
-                    unprocessed: unprocessed.filter(|_| stale || unprocessed != closed),
-                    why: why.into(),
-                })
+                let is = |state: fn(&Use) -> bool| noted.get().is_some_and(state);
+                let unprocessed = match unprocessed {
+                    Some(Unprocessed::Closed) if is(Use::is_silent_http2) => {
+                        Some(Unprocessed::Http1Required)
+                    }
+                    Some(Unprocessed::Closed) if !is(Use::is_stale) => None,
+                    unprocessed => unprocessed,
+                };
+                let why = why.into();
+                Err(Lost { why, unprocessed })
             }
         }
     }

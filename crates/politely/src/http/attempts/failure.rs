@@ -48,8 +48,9 @@ pub enum Unprocessed {
 /// `None` means that the error is a failure.
 pub fn unprocessed(error: &(dyn Error + 'static)) -> Option<Unprocessed> {
     /// Phrases of h2 for codes that say that one side does not speak HTTP/2.
-    const HTTP_1_1_REQUIRED: [&str; 5] = [
+    const HTTP_1_1_REQUIRED: [&str; 6] = [
         "endpoint requires HTTP/1.1",
+        "security properties do not meet minimum requirements",
         "unspecific protocol error detected",
         "flow-control protocol violated",
         "frame with invalid size",
@@ -212,22 +213,37 @@ impl Clues {
     }
 }
 
-/// Returns the meaning of an error of TLS. An alert that is not about certificates, versions or
-/// names says that the server failed this time.
+/// Returns the meaning of an error of TLS. A wrong certificate or version stays wrong. All else
+/// broke this handshake, and the next one may succeed, at another machine of the host.
 #[cfg(any(feature = "reqwest", feature = "coordinator"))]
 fn of_tls(error: &rustls::Error) -> Clue {
     use rustls::AlertDescription as Alert;
+    use rustls::Error;
     match error {
-        rustls::Error::AlertReceived(
-            Alert::InternalError
-            | Alert::UserCanceled
-            | Alert::CloseNotify
-            | Alert::UnexpectedMessage
-            | Alert::BadRecordMac
-            | Alert::DecryptError
-            | Alert::DecodeError,
-        ) => Clue::BrokenHandshake,
-        _ => Clue::Tls,
+        Error::InvalidCertificate(_)
+        | Error::InvalidCertRevocationList(_)
+        | Error::NoCertificatesPresented
+        | Error::UnsupportedNameType
+        // The version, or a part of it that this client requires.
+        | Error::PeerIncompatible(_)
+        // The certificates of this system cannot be read.
+        | Error::General(_)
+        | Error::Other(_)
+        | Error::AlertReceived(
+            Alert::NoCertificate
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::CertificateUnobtainable
+            | Alert::BadCertificateStatusResponse
+            | Alert::BadCertificateHashValue
+            | Alert::CertificateRequired
+            | Alert::ProtocolVersion,
+        ) => Clue::Tls,
+        _ => Clue::BrokenHandshake,
     }
 }
 
@@ -308,15 +324,23 @@ mod tests {
     #[cfg(any(feature = "reqwest", feature = "coordinator"))]
     #[test]
     fn a_handshake_that_breaks_off_is_like_a_refused_connection() {
-        use rustls::AlertDescription::{HandshakeFailure, InternalError, ProtocolVersion};
-        let of = |alert| {
-            let error = rustls::Error::AlertReceived(alert);
-            failure_of(&io::Error::new(ErrorKind::InvalidData, error))
-        };
-        assert_eq!(of(InternalError), Some(Failure::Connect));
-        for alert in [HandshakeFailure, ProtocolVersion] {
-            assert_eq!(of(alert), Some(Failure::Tls), "{alert:?}");
+        use rustls::AlertDescription as Alert;
+        use rustls::{CertificateError, Error, InvalidMessage};
+        let of = |error| failure_of(&io::Error::new(ErrorKind::InvalidData, error));
+        for alert in 0..=u8::MAX {
+            let is_final = [41, 42, 43, 44, 45, 46, 48, 70, 111, 113, 114, 116].contains(&alert);
+            let failure = if is_final {
+                Failure::Tls
+            } else {
+                Failure::Connect
+            };
+            let alert = Alert::from(alert);
+            assert_eq!(of(Error::AlertReceived(alert)), Some(failure), "{alert:?}");
         }
+        let no_tls = Error::InvalidMessage(InvalidMessage::InvalidContentType);
+        assert_eq!(of(no_tls), Some(Failure::Connect));
+        let expired = Error::InvalidCertificate(CertificateError::Expired);
+        assert_eq!(of(expired), Some(Failure::Tls));
         let eof = io(ErrorKind::UnexpectedEof, "tls handshake eof");
         let error = Outer("client error (Connect)", eof);
         assert_eq!(failure_of(&error), Some(Failure::Connect));
@@ -389,6 +413,12 @@ mod tests {
                 send,
                 Other,
                 "connection error received: endpoint requires HTTP/1.1",
+                Some(Http1Required),
+            ),
+            (
+                send,
+                Other,
+                "connection error received: security properties do not meet minimum requirements",
                 Some(Http1Required),
             ),
             (

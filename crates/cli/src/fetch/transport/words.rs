@@ -1,0 +1,56 @@
+//! The words for an error of the transport, in one line.
+
+use std::error::Error;
+use std::io;
+
+use rustls::AlertDescription::{HandshakeFailure, InsufficientSecurity};
+
+/// The reason of most handshakes that a server refuses. It knows only what this client refuses.
+const NO_CIPHER: &str =
+    "TLS: no cipher in common (the server may know only CBC or RSA key exchange): ";
+
+/// Returns the words of the innermost error. The outer ones only repeat the URL.
+pub(super) fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    let text = innermost.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let line = text.lines().next().unwrap_or_default().chars().take(200);
+    match tls(error) {
+        Some(rustls::Error::AlertReceived(HandshakeFailure | InsufficientSecurity)) => {
+            NO_CIPHER.chars().chain(line).collect()
+        }
+        _ => line.collect(),
+    }
+}
+
+/// Returns the error of TLS that is `error` or one of its causes.
+fn tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(found) = error.downcast_ref() {
+        return Some(found);
+    }
+    // The source of an I/O error is the source of its content, and not the content.
+    let io = error.downcast_ref::<io::Error>();
+    match io.and_then(io::Error::get_ref) {
+        Some(content) => tls(content),
+        None => tls(error.source()?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handshake_without_a_common_cipher_names_the_reason() {
+        let refused = rustls::Error::AlertReceived(HandshakeFailure);
+        let error = io::Error::other(io::Error::other(refused));
+        let words = "TLS: no cipher in common (the server may know only CBC or RSA key exchange): \
+                     received fatal alert: HandshakeFailure";
+        assert_eq!(innermost(&error), words);
+        let error = io::Error::from_raw_os_error(111);
+        assert_eq!(innermost(&error), "Connection refused");
+    }
+}
