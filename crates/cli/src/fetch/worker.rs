@@ -80,7 +80,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
-    let (look, alike) = look(engine, lane, pending.purpose, &came, &report);
+    let (look, alike) = look(engine, lane, pending.purpose, &url, &came, &report);
     let mut report = Report {
         alike,
         was_served: pending.purpose == Purpose::Proof,

@@ -6,15 +6,13 @@
 
 use std::path::PathBuf;
 
-use http::header::CONTENT_TYPE;
 use politely::core::Timestamp;
 use politely::core::host::Doubt;
-use politely::core::signal::{Alike, BODY_SCANNED, Signal};
-use xxhash_rust::xxh3::Xxh3;
+use politely::core::signal::Alike;
 
 use super::pending::Pending;
+use super::sample::Sample;
 use super::{LaneId, Lanes, Refused};
-use crate::fetch::transport::client::Answer;
 
 /// A page whose answer may be a refusal, with its result in case it is none.
 pub(crate) struct Kept {
@@ -62,38 +60,6 @@ impl Look {
     }
 }
 
-/// What tells an answer from others of its host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sample {
-    Status(u16),
-    /// A hash of the text of a short page.
-    Text(u32),
-}
-
-impl Sample {
-    /// Returns what may show that `answer` is a refusal, unless it is a page of some length or an
-    /// answer that other code judges.
-    pub(crate) fn of(answer: &Answer, signal: Signal) -> Option<Self> {
-        let status = answer.status.as_u16();
-        match signal {
-            // A plain 500 is judged by its share (`core/src/host/evidence.rs`).
-            Signal::Ok | Signal::UrlError if status >= 300 && status != 500 => {
-                Some(Self::Status(status))
-            }
-            Signal::Ok => short_text(answer).map(Self::Text),
-            _ => None,
-        }
-    }
-
-    /// Returns the number by which core compares answers. Statuses are smaller than hashes.
-    fn alike(self) -> u32 {
-        match self {
-            Self::Status(status) => u32::from(status),
-            Self::Text(hash) => hash | 1 << 31,
-        }
-    }
-}
-
 impl Doubts {
     /// Returns whether the next request is for a page that was served before.
     pub(super) fn wants_proof(&self) -> bool {
@@ -128,22 +94,6 @@ impl Doubts {
             _ => Look::Odd(sample.alike()),
         }
     }
-}
-
-/// Returns a hash of the letters of a short HTML page. Refusals differ in an incident's number
-/// only. A page of content is longer, or unlike others.
-fn short_text(answer: &Answer) -> Option<u32> {
-    let kind = answer.headers.get(CONTENT_TYPE)?;
-    let is_whole = answer.start.len() as u64 == answer.bytes && answer.start.len() < BODY_SCANNED;
-    if !kind.as_bytes().starts_with(b"text/html") || !is_whole || answer.start.is_empty() {
-        return None;
-    }
-    let mut hash = Xxh3::new();
-    let is_letter = |byte: &u8| byte.is_ascii_alphabetic() || !byte.is_ascii();
-    for words in answer.start.split(|byte| !is_letter(byte)) {
-        hash.update(words);
-    }
-    Some(hash.digest() as u32)
 }
 
 impl Lanes {

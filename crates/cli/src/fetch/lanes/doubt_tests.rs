@@ -1,5 +1,6 @@
 use super::*;
-use crate::fetch::lanes::doubt::{Kept, Look, Sample};
+use crate::fetch::lanes::doubt::{Kept, Look};
+use crate::fetch::lanes::sample::Sample;
 use politely::core::fault::machine::{PROBE_EVERY, Trouble};
 use politely::core::host::Doubt;
 

@@ -15,6 +15,7 @@ mod gates;
 pub(super) mod lane;
 pub(super) mod pending;
 mod returned;
+pub(super) mod sample;
 mod supply;
 mod tally;
 mod turn;
