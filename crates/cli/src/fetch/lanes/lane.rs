@@ -82,6 +82,9 @@ pub(crate) struct Lane {
     pub(crate) tally: Tally,
     /// Whether the learned state changed since it was last stored.
     pub(super) dirty: bool,
+    /// The end of the longest wait that its host asked for, if that is longer than
+    /// [`politely::core::retry::Policy::give_up_after`], and why it waits.
+    pub(super) held: Option<(Timestamp, Box<str>)>,
     /// Why the lane is set aside: its hold is longer than the user allows. `None` if it is not set
     /// aside.
     pub(super) set_aside: Option<Box<str>>,
@@ -155,6 +158,7 @@ impl Lane {
             budget: Budget::UNTOUCHED,
             tally: Tally::default(),
             dirty: false,
+            held: None,
             set_aside: None,
         }
     }

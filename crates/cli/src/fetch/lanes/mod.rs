@@ -12,6 +12,7 @@
 
 pub(super) mod doubt;
 mod gates;
+mod held;
 pub(super) mod lane;
 pub(super) mod pending;
 mod returned;
@@ -326,6 +327,8 @@ impl Lanes {
             pending.failed_at = id;
         }
         lane.last_failure = words.into();
+        self.asked_to_wait(id, pending.purpose, report, words, now);
+        let lane = &mut self.all[id as usize];
         let (outage, attempt) = (&mut lane.outage, &mut pending.attempt);
         (self.policy).judge(outage, attempt, report, directions, company, now)
     }
