@@ -123,9 +123,10 @@ impl Standing {
                 rules,
                 until: now + TTL,
             },
-            Self::Asking { .. } if unusable.for_good => {
-                Self::GaveUp(format!("robots.txt: {why}").into())
-            }
+            Self::Asking { .. } if unusable.for_good => Self::GaveUp(match why {
+                why if why.starts_with("robots.txt") => why.into(),
+                why => format!("robots.txt: {why}").into(),
+            }),
             Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX && !patient => {
                 closed(why, tries + 1)
             }

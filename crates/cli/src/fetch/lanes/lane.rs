@@ -61,6 +61,8 @@ pub(crate) struct Lane {
     pub(crate) outage: Outage,
     /// The last failure, in words.
     pub(crate) last_failure: Box<str>,
+    /// Whether a failed request had a connection to its host.
+    pub(super) was_reached: bool,
     /// Pages whose answers may be refusals.
     pub(super) doubts: Doubts,
     /// Fetches of robots.txt, also for other origins that redirected here. They go before pages.
@@ -142,6 +144,7 @@ impl Lane {
             untried_in_flight: 0,
             outage: Outage::default(),
             last_failure: Box::default(),
+            was_reached: false,
             doubts: Doubts::default(),
             errands: VecDeque::new(),
             errands_not_before: Timestamp::ZERO,
@@ -210,7 +213,10 @@ impl Lane {
         if self.has_pages()
             && let Some(why) = self.outage.given_up()
         {
-            let why = self.why_given_up(why);
+            let why = match &self.robots {
+                Standing::GaveUp(why) => why.to_string(),
+                _ => self.why_given_up(why),
+            };
             return self.give_up(why);
         }
         if is_doubted {
@@ -265,11 +271,15 @@ impl Lane {
             self.robots,
             Standing::Unavailable { .. } | Standing::Asking { .. }
         );
-        if is_closed && matches!(why, GivenUp::ServedNothing { .. }) {
-            let answer = &self.last_failure;
-            return format!("robots.txt answers {answer}: the host is closed to crawlers{option}");
-        }
-        format!("{why}{option}; the last {last}: {}", self.last_failure)
+        let failure = &self.last_failure;
+        let answer = match why {
+            GivenUp::ServedNothing { .. } if is_closed => format!("robots.txt answers {failure}"),
+            GivenUp::NeverAnswered { tries, .. } if is_closed && self.was_reached => {
+                format!("robots.txt: no answer in {tries} tries ({failure})")
+            }
+            _ => return format!("{why}{option}; the last {last}: {failure}"),
+        };
+        format!("{answer}: the host is closed to crawlers{option}")
     }
 
     /// Returns the next action of a lane that is given up.

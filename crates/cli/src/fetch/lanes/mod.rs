@@ -34,7 +34,7 @@ use politely::core::host::Directions;
 use politely::core::key::Key;
 use politely::core::queue::NextQueue;
 use politely::core::retry::{Account, Budget, BudgetRule, Policy};
-use politely::core::signal::{Report, Signal};
+use politely::core::signal::{Failure, Report, Signal};
 use url::{Position, Url};
 
 use crate::fetch::robots::Standing;
@@ -327,6 +327,10 @@ impl Lanes {
             pending.failed_at = id;
         }
         lane.last_failure = words.into();
+        lane.was_reached |= !matches!(
+            report.failure,
+            Some(Failure::Connect | Failure::Tls | Failure::NoSuchHost | Failure::Resolver)
+        );
         self.asked_to_wait(id, pending.purpose, report, words, now);
         let lane = &mut self.all[id as usize];
         let (outage, attempt) = (&mut lane.outage, &mut pending.attempt);
