@@ -93,6 +93,7 @@ pub(super) fn keep(
     last: &Last<'_>,
     alike: u32,
     error: Option<String>,
+    onward: Option<(LaneId, Url)>,
 ) {
     // A refusal through one proxy is not evaded through another.
     pending.through = pending.through.only();
@@ -104,6 +105,7 @@ pub(super) fn keep(
             .filter(|_| error.is_none())
             .map(|dir| place(dir, last.url)),
         error,
+        onward,
         pending,
     };
     let mut shared = engine.lock();

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use politely::core::Timestamp;
 use politely::core::host::Doubt;
 use politely::core::signal::Alike;
+use url::Url;
 
 use super::pending::Pending;
 use super::sample::Sample;
@@ -23,6 +24,8 @@ pub(crate) struct Kept {
     pub(crate) latency_ms: u64,
     pub(crate) saved: Option<PathBuf>,
     pub(crate) error: Option<String>,
+    /// Where its answer leads, and the lane of that.
+    pub(crate) onward: Option<(LaneId, Url)>,
 }
 
 /// What a lane knows about its host's answers.
@@ -33,6 +36,8 @@ pub(crate) struct Doubts {
     /// The texts of the first page, and of the last one, if they were short.
     first: Option<u32>,
     last: Option<u32>,
+    /// The target of the last redirect.
+    target: Option<u32>,
     pub(super) pages: Vec<Kept>,
     /// What core said last.
     doubt: Doubt,
@@ -44,7 +49,7 @@ pub(crate) enum Look {
     /// Like a page.
     #[default]
     Page,
-    /// A short page unlike the first one. The next answer tells whether it is a refusal.
+    /// A short page unlike the first one, or a redirect. The next answer tells whether it is a refusal.
     New(u32),
     /// Like others that may be refusals. The number is what they share.
     Odd(u32),
@@ -73,7 +78,11 @@ impl Doubts {
         match sample {
             // A host that never served a page is no host that changed.
             Sample::Status(400..) if has_served => Look::Odd(alike),
-            Sample::Status(_) => Look::Page,
+            Sample::Target(target) if has_served => match self.target.replace(target) {
+                Some(last) if last == target => Look::Odd(alike),
+                _ => Look::New(alike),
+            },
+            Sample::Status(_) | Sample::Target(_) => Look::Page,
             Sample::Text(text) => {
                 let last = self.last.replace(text);
                 if *self.first.get_or_insert(text) == text || !has_served {
@@ -90,6 +99,7 @@ impl Doubts {
     /// Returns the look of the answer to a page that was served before.
     fn look_of_proof(&self, sample: Sample) -> Look {
         match sample {
+            Sample::Target(target) if self.target != Some(target) => Look::Page,
             Sample::Text(text) if self.last != Some(text) || self.first == Some(text) => Look::Page,
             _ => Look::Odd(sample.alike()),
         }
@@ -131,7 +141,7 @@ impl Lanes {
         let is_doubted = matches!(doubt, Doubt::Unclear | Doubt::Suspected);
         if is_doubted && let Look::Odd(alike) = look {
             // Another kind of answer began, so the kept ones were theirs.
-            self.finish_kept(id, |kept| kept.alike != alike);
+            self.finish_kept(id, now, |kept| kept.alike != alike);
         }
         let lane = &mut self.all[id as usize];
         lane.doubts.doubt = doubt;
@@ -144,23 +154,33 @@ impl Lanes {
                 }
             }
             Doubt::Limited => self.release(id, now),
-            Doubt::None => self.finish_kept(id, |_| true),
+            Doubt::None => self.finish_kept(id, now, |_| true),
         }
     }
 
     /// Ends the pages that are kept if lane `id` has nothing left that could tell.
-    pub(super) fn settle_kept(&mut self, id: LaneId) {
+    pub(super) fn settle_kept(&mut self, id: LaneId, now: Timestamp) {
         let lane = &self.all[id as usize];
         let is_over = lane.is_empty() && lane.in_flight == 0;
         if is_over && !lane.doubts.wants_proof() {
-            self.finish_kept(id, |_| true);
+            self.finish_kept(id, now, |_| true);
         }
     }
 
-    fn finish_kept(&mut self, id: LaneId, which: impl Fn(&Kept) -> bool) {
+    /// Ends kept pages with their answers, or continues where these lead.
+    fn finish_kept(&mut self, id: LaneId, now: Timestamp, which: impl Fn(&Kept) -> bool) {
         let pages = &mut self.all[id as usize].doubts.pages;
-        let pages = pages.extract_if(.., |kept| which(kept));
-        self.finished.extend(pages.map(|page| (id, page)));
+        let pages: Vec<Kept> = pages.extract_if(.., |kept| which(kept)).collect();
+        for mut page in pages {
+            if let Some((lane, to)) = page.onward.take() {
+                let status = page.pending.status;
+                page.pending.go_on(to, status);
+                self.waiting -= 1;
+                self.put_redirected(lane, page.pending, now);
+            } else {
+                self.finished.push((id, page));
+            }
+        }
     }
 
     /// Puts the pages that lane `id` keeps back among those that wait.

@@ -281,7 +281,7 @@ impl Lanes {
             }
             self.all[id as usize].keys = keys;
         }
-        self.settle_kept(id);
+        self.settle_kept(id, now);
         // The answer may make the next request due sooner.
         let lane = &self.all[id as usize];
         if !lane.is_empty() || lane.doubts.wants_proof() {

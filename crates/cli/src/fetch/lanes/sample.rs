@@ -1,13 +1,14 @@
-//! What may show that an answer is a refusal: its status, or the words of a short page.
+//! What may show that an answer is a refusal: its status, the target of a redirect, or the words of
+//! a short page.
 //!
 //! Refusals differ in the number of an incident only, and in what they repeat of the request. A
 //! page of content is longer, or unlike others.
 
 use http::HeaderMap;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, LOCATION};
 use politely::core::signal::{BODY_SCANNED, Signal};
 use url::{Position, Url};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::fetch::transport::client::Answer;
 
@@ -15,6 +16,8 @@ use crate::fetch::transport::client::Answer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sample {
     Status(u16),
+    /// A hash of the target of a redirect, without its query.
+    Target(u32),
     /// A hash of the words of a short page.
     Text(u32),
 }
@@ -25,6 +28,9 @@ impl Sample {
     pub(crate) fn of(answer: &Answer, url: &Url, signal: Signal) -> Option<Self> {
         let status = answer.status.as_u16();
         match signal {
+            Signal::Ok if answer.status.is_redirection() && status != 304 => {
+                target(&answer.headers, url).map(Self::Target)
+            }
             // A plain 500 is judged by its share (`core/src/host/evidence.rs`).
             Signal::Ok | Signal::UrlError if status >= 300 && status != 500 => {
                 Some(Self::Status(status))
@@ -43,9 +49,17 @@ impl Sample {
     pub(super) fn alike(self) -> u32 {
         match self {
             Self::Status(status) => u32::from(status),
-            Self::Text(hash) => hash | 1 << 31,
+            Self::Target(hash) | Self::Text(hash) => hash | 1 << 31,
         }
     }
+}
+
+/// Returns a hash of the target of a redirect, unless it has the path of `url` too.
+fn target(headers: &HeaderMap, url: &Url) -> Option<u32> {
+    let location = headers.get(LOCATION)?.to_str().ok()?;
+    let to = url.join(location).ok()?;
+    let path = |url: &Url| url[Position::BeforePath..Position::AfterPath].to_owned();
+    (path(&to) != path(url)).then(|| xxh3_64(to[..Position::AfterPath].as_bytes()) as u32)
 }
 
 /// Returns whether the body is a text, as far as its head says.
@@ -95,18 +109,29 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 mod tests {
     use std::time::Duration;
 
-    use http::{HeaderValue, StatusCode};
+    use http::{HeaderName, HeaderValue, StatusCode};
 
     use super::*;
 
     fn sample(kind: Option<&'static str>, url: &str, body: &str) -> Option<Sample> {
-        let mut headers = HeaderMap::new();
-        if let Some(kind) = kind {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        }
+        let kind = kind.map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind)));
+        sample_of(StatusCode::OK, kind, url, body)
+    }
+
+    fn redirect(url: &str, to: &str) -> Option<Sample> {
+        let to = HeaderValue::from_str(to).unwrap();
+        sample_of(StatusCode::FOUND, Some((LOCATION, to)), url, "")
+    }
+
+    fn sample_of(
+        status: StatusCode,
+        header: Option<(HeaderName, HeaderValue)>,
+        url: &str,
+        body: &str,
+    ) -> Option<Sample> {
         let answer = Answer {
-            status: StatusCode::OK,
-            headers,
+            status,
+            headers: header.into_iter().collect(),
             latency: Duration::ZERO,
             bytes: body.len() as u64,
             start: body.to_owned().into(),
@@ -134,6 +159,22 @@ mod tests {
             assert_eq!(sample(Some(kind), url, "data"), None, "{kind}");
         }
         assert_eq!(sample(None, url, &"long ".repeat(4_000)), None);
+    }
+
+    #[test]
+    fn redirects_to_one_page_are_alike_and_those_to_the_same_path_are_none() {
+        let login = redirect("http://a.example/1", "/login?next=%2F1");
+        assert!(matches!(login, Some(Sample::Target(_))), "{login:?}");
+        let absolute = redirect("http://a.example/2", "http://a.example/login?next=%2F2");
+        assert_eq!(login, absolute);
+        assert_ne!(
+            login,
+            redirect("http://a.example/1", "http://b.example/login")
+        );
+        assert_ne!(login, redirect("http://a.example/1", "/2"));
+        for to in ["https://a.example/1", "/1?session=7", "http://[", "//:"] {
+            assert_eq!(redirect("http://a.example/1", to), None, "{to}");
+        }
     }
 
     #[test]

@@ -334,7 +334,7 @@ impl Lanes {
     pub(super) fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
         let pending = self.all[id as usize].pull_page(id, now)?;
         self.waiting -= 1;
-        self.settle_kept(id);
+        self.settle_kept(id, now);
         Some(pending)
     }
 }
