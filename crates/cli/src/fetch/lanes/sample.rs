@@ -5,12 +5,13 @@
 //! page of content is longer, or unlike others.
 
 use http::HeaderMap;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::LOCATION;
 use politely::core::signal::{BODY_SCANNED, Signal};
 use url::{Position, Url};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::fetch::transport::client::Answer;
+use crate::fetch::transport::unexpected::is_text;
 
 /// What tells an answer from others of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +63,6 @@ fn target(headers: &HeaderMap, url: &Url) -> Option<u32> {
     (path(&to) != path(url)).then(|| xxh3_64(to[..Position::AfterPath].as_bytes()) as u32)
 }
 
-/// Returns whether the body is a text, as far as its head says.
-fn is_text(headers: &HeaderMap) -> bool {
-    let Some(kind) = headers.get(CONTENT_TYPE) else {
-        return true;
-    };
-    let kind = String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.starts_with("text/") || kind.ends_with("json") || kind.ends_with("xml")
-}
-
 /// Returns a hash of the words in the answer to `url`, without those that contain a digit, and
 /// those of the URL.
 fn hash(body: &[u8], url: &Url) -> u32 {
@@ -109,6 +100,7 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 mod tests {
     use std::time::Duration;
 
+    use http::header::CONTENT_TYPE;
     use http::{HeaderName, HeaderValue, StatusCode};
 
     use super::*;

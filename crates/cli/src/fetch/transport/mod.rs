@@ -23,5 +23,5 @@ mod head;
 mod http1;
 mod proxy;
 pub(super) mod resolver;
-mod unexpected;
+pub(super) mod unexpected;
 mod ways;
