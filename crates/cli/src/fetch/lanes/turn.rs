@@ -289,7 +289,11 @@ impl Lanes {
         match refused {
             Refused::At(at) | Refused::Page(at) => self.schedule(id, at),
             Refused::Held(at, why) => {
-                self.all[id as usize].held = Some((at, why.into()));
+                let lane = &mut self.all[id as usize];
+                // The reason of a closed origin is the answer to its robots.txt.
+                if lane.errands.is_empty() || lane.held.is_none() {
+                    lane.held = Some((at, why.into()));
+                }
                 self.schedule(id, at);
             }
             Refused::Slot(at, key) => {
