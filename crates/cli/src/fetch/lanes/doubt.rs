@@ -49,7 +49,8 @@ pub(crate) enum Look {
     /// Like a page.
     #[default]
     Page,
-    /// A short page unlike the first one, or a redirect. The next answer tells whether it is a refusal.
+    /// A short page unlike the first one, or a redirect. The next answer tells whether it is a
+    /// refusal.
     New(u32),
     /// Like others that may be refusals. The number is what they share.
     Odd(u32),
