@@ -61,8 +61,8 @@ pub(crate) struct Lane {
     pub(crate) outage: Outage,
     /// The last failure, in words.
     pub(crate) last_failure: Box<str>,
-    /// Whether a failed request had a connection to its host.
-    pub(super) was_reached: bool,
+    /// The number of failed requests that had a connection to its host.
+    pub(super) failed_connected: u32,
     /// Pages whose answers may be refusals.
     pub(super) doubts: Doubts,
     /// Fetches of robots.txt, also for other origins that redirected here. They go before pages.
@@ -144,7 +144,7 @@ impl Lane {
             untried_in_flight: 0,
             outage: Outage::default(),
             last_failure: Box::default(),
-            was_reached: false,
+            failed_connected: 0,
             doubts: Doubts::default(),
             errands: VecDeque::new(),
             errands_not_before: Timestamp::ZERO,
@@ -274,7 +274,7 @@ impl Lane {
         let failure = &self.last_failure;
         let answer = match why {
             GivenUp::ServedNothing { .. } if is_closed => format!("robots.txt answers {failure}"),
-            GivenUp::NeverAnswered { tries, .. } if is_closed && self.was_reached => {
+            GivenUp::NeverAnswered { tries, .. } if is_closed && self.failed_connected > 0 => {
                 format!("robots.txt: no answer in {tries} tries ({failure})")
             }
             _ => return format!("{why}{option}; the last {last}: {failure}"),

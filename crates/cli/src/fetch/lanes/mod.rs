@@ -327,10 +327,10 @@ impl Lanes {
             pending.failed_at = id;
         }
         lane.last_failure = words.into();
-        lane.was_reached |= !matches!(
+        lane.failed_connected += u32::from(!matches!(
             report.failure,
             Some(Failure::Connect | Failure::Tls | Failure::NoSuchHost | Failure::Resolver)
-        );
+        ));
         self.asked_to_wait(id, pending.purpose, report, words, now);
         let lane = &mut self.all[id as usize];
         let (outage, attempt) = (&mut lane.outage, &mut pending.attempt);
