@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use politely::cells::{Risk, Severity};
 use politely::core::Timestamp;
+use politely::core::gate::HoldReason;
 use politely::core::host::{Explanation, KeyRule, Source};
 use politely::core::retry::Attempt;
 use politely::core::signal::Signal;
@@ -58,6 +59,8 @@ pub(crate) struct Limits {
     burst: f64,
     /// The start rate of an unknown host, in requests per second.
     rate_start: f64,
+    /// The longest wait that keeps a run alive.
+    give_up_after: Duration,
     trace: Trace,
 }
 
@@ -141,6 +144,7 @@ impl Limits {
             paced_by_site: paced_by_site(settings),
             burst: start.burst,
             rate_start: start.rate,
+            give_up_after: settings.give_up_after,
             trace: Trace::default(),
         })
     }
@@ -243,12 +247,13 @@ impl Limits {
         // A declared limit frees at a known time, and the operator chose its window.
         let is_declared = refusal.reason == RefusalReason::Wait(Reason::Budget);
         let is_long = refusal.at.since(now) > WAIT_MAX && !is_declared;
+        let why = || {
+            let explained = self.explain(&refusal.key);
+            let why = explained.unwrap_or_else(|| refusal.reason.to_string());
+            format!("{} {why}, longer than is waited for", refusal.key)
+        };
         if is_long && refusal.at != Timestamp::NEVER {
-            let why = self
-                .limiter
-                .explain(&refusal.key)
-                .map_or_else(|| refusal.reason.to_string(), |known| known.line(now));
-            return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
+            return Refused::SetAside(why());
         }
         let added = plan.map_or(&[][..], |plan| &plan.keys().as_slice()[1..]);
         let is_held = matches!(refusal.reason, RefusalReason::Wait(Reason::Hold(_)));
@@ -260,6 +265,11 @@ impl Limits {
         }
         match refusal.reason {
             RefusalReason::Asked => Refused::Asked(refusal.at),
+            RefusalReason::Wait(Reason::Hold(HoldReason::RetryAfter))
+                if refusal.at.since(now) > self.give_up_after =>
+            {
+                Refused::Held(refusal.at, why())
+            }
             // These waits end with a report. The given time is only the end of a lease.
             RefusalReason::Wait(Reason::InFlight | Reason::Breaker | Reason::Quarantine) => {
                 Refused::Slot(refusal.at, refusal.key)

@@ -6,8 +6,9 @@ use url::Url;
 
 use super::engine::Engine;
 use super::lanes::LaneId;
-use super::lanes::doubt::{Kept, Look, Sample};
+use super::lanes::doubt::{Kept, Look};
 use super::lanes::pending::{Pending, Purpose};
+use super::lanes::sample::Sample;
 use super::last::{Last, came_back};
 use super::report::output::Row;
 use super::report::save::place;
@@ -24,6 +25,7 @@ pub(super) fn look(
     engine: &Engine,
     lane: LaneId,
     purpose: Purpose,
+    url: &Url,
     came: &Came,
     report: &Report,
 ) -> (Look, Alike) {
@@ -35,7 +37,7 @@ pub(super) fn look(
         (Came::Answer(answer), Purpose::Page | Purpose::Proof)
             if is_served(&engine.policy, report, Purpose::Page) =>
         {
-            Sample::of(answer, report.signal)
+            Sample::of(answer, url, report.signal)
         }
         _ => None,
     };
@@ -91,6 +93,7 @@ pub(super) fn keep(
     last: &Last<'_>,
     alike: u32,
     error: Option<String>,
+    onward: Option<(LaneId, Url)>,
 ) {
     // A refusal through one proxy is not evaded through another.
     pending.through = pending.through.only();
@@ -102,6 +105,7 @@ pub(super) fn keep(
             .filter(|_| error.is_none())
             .map(|dir| place(dir, last.url)),
         error,
+        onward,
         pending,
     };
     let mut shared = engine.lock();

@@ -62,7 +62,14 @@ pub(super) fn after_failure(
     let (came, report, policy) = (last.came, last.report, last.policy);
     let answered = matches!(came, Came::Answer(_));
     let is_page = pending.purpose == Purpose::Page;
-    let words = words(came);
+    let words = match (came, report.status) {
+        // It was served, and proved to be no page.
+        (Came::Answer(_), Some(status @ ..400)) if report.signal == Signal::RateLimited => {
+            let leads = if status < 300 { "with" } else { "to" };
+            format!("refused: {status} {leads} the page of a limit")
+        }
+        _ => words(came),
+    };
     if !is_page && report.status.is_some_and(no_rules) && answered {
         return After::Over(Some(words));
     }

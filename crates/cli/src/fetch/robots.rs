@@ -97,6 +97,19 @@ impl Standing {
         }
     }
 
+    /// Returns whether it waits for a further try after [`TRIES_MAX`] of them.
+    pub(crate) const fn is_spent(&self) -> bool {
+        matches!(self, Self::Unavailable { tries, .. } if *tries >= TRIES_MAX)
+    }
+
+    /// Returns the state without further tries, after the last `answer`.
+    pub(crate) fn given_up(self, answer: &str) -> Self {
+        match self {
+            Self::Unavailable { tries, .. } => closed(answer, tries),
+            other => other,
+        }
+    }
+
     /// Returns the state after an unusable answer or none.
     pub(crate) fn unavailable(self, unusable: &Unusable<'_>) -> Self {
         let Unusable {
@@ -110,16 +123,13 @@ impl Standing {
                 rules,
                 until: now + TTL,
             },
-            Self::Asking { .. } if unusable.for_good => {
-                Self::GaveUp(format!("robots.txt: {why}").into())
+            Self::Asking { .. } if unusable.for_good => Self::GaveUp(match why {
+                why if why.starts_with("robots.txt") => why.into(),
+                why => format!("robots.txt: {why}").into(),
+            }),
+            Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX && !patient => {
+                closed(why, tries + 1)
             }
-            Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX && !patient => Self::GaveUp(
-                format!(
-                    "robots.txt answers {why}: the host is closed to crawlers ({} tries)",
-                    tries + 1
-                )
-                .into(),
-            ),
             Self::Asking { tries, .. } => Self::Unavailable {
                 tries: tries + 1,
                 until: (now + (RETRY_FIRST * 4_u32.pow(tries.min(TRIES_MAX - 2))).min(RETRY_MAX))
@@ -128,6 +138,12 @@ impl Standing {
             other => other,
         }
     }
+}
+
+fn closed(answer: &str, tries: u32) -> Standing {
+    let why =
+        format!("robots.txt answers {answer}: the host is closed to crawlers ({tries} tries)");
+    Standing::GaveUp(why.into())
 }
 
 /// A robots.txt that cannot be used.

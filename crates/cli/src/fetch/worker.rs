@@ -80,7 +80,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
-    let (look, alike) = look(engine, lane, pending.purpose, &came, &report);
+    let (look, alike) = look(engine, lane, pending.purpose, &url, &came, &report);
     let mut report = Report {
         alike,
         was_served: pending.purpose == Purpose::Proof,
@@ -132,7 +132,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let next = next_step(engine, lane, &mut pending, &last, &directions);
     match (next, pending.purpose) {
         (After::Over(error), Purpose::Page | Purpose::Proof) => match last.in_doubt() {
-            Some(alike) => keep(engine, lane, pending, &last, alike, error),
+            Some(alike) => keep(engine, lane, pending, &last, alike, error, None),
             None => finish(engine, lane, &pending, Some(&last), error.as_deref()),
         },
         (After::Over(error), Purpose::Robots(of)) => {
@@ -367,6 +367,10 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
     if new {
         engine.introduce(lanes.lane_mut(lane));
         engine.set_hosts(engine.hosts() + 1);
+    }
+    if let Some(alike) = last.in_doubt() {
+        drop(shared);
+        return keep(engine, from, pending, last, alike, None, Some((lane, to)));
     }
     pending.go_on(to, last.report.status);
     let now = engine.limits.now();

@@ -11,6 +11,7 @@ use crate::misbehaving::{Server, Then, respond};
 use crate::run::{Said, politely, run};
 
 const HTML: &str = "Content-Type: text/html; charset=utf-8\r\n";
+const JSON: &str = "Content-Type: application/json\r\n";
 /// Pages that a host serves before it refuses.
 const SERVED: usize = 8;
 /// How long a host refuses: the first rest of a suspected host is longer.
@@ -39,7 +40,7 @@ fn page(path: &str, stream: &mut TcpStream) -> std::io::Result<Then> {
 /// Starts a host that serves some pages, then gives all the answer `refuse` for a while, and then
 /// serves again.
 fn banning(refuse: fn(&mut TcpStream) -> std::io::Result<Then>) -> (Server, &'static AtomicUsize) {
-    static BANNED: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+    static BANNED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let refused = &BANNED[NEXT.fetch_add(1, Ordering::Relaxed)];
     let state = Mutex::new((0, None::<Instant>));
@@ -124,23 +125,43 @@ fn a_limit_that_answers_some_requests_in_an_unlisted_status_loses_few_pages() {
 }
 
 #[test]
-fn short_pages_that_are_all_alike_after_others_are_refusals() {
-    let (server, refused) = banning(|stream| {
-        let incident = Instant::now().elapsed().as_nanos();
-        let text = format!("<h1>Slow down</h1> incident {incident}");
-        respond(stream, "200 OK", HTML, &text)
+fn answers_of_good_status_that_are_all_alike_after_others_are_refusals() {
+    let refusals: [fn(&mut TcpStream) -> std::io::Result<Then>; 5] = [
+        |stream| {
+            let incident = Instant::now().elapsed().as_nanos();
+            let text = format!("<h1>Slow down</h1> incident {incident}-fee1-dead");
+            respond(stream, "200 OK", HTML, &text)
+        },
+        |stream| {
+            respond(
+                stream,
+                "200 OK",
+                JSON,
+                r#"{"code":-412,"message":"banned"}"#,
+            )
+        },
+        |stream| respond(stream, "200 OK", "", "Too fast."),
+        |stream| respond(stream, "200 OK", HTML, ""),
+        |stream| respond(stream, "302 Found", "Location: /login?next=x\r\n", ""),
+    ];
+    std::thread::scope(|scope| {
+        for (kind, refuse) in refusals.into_iter().enumerate() {
+            scope.spawn(move || {
+                let (server, refused) = banning(refuse);
+                let said = fetch(&server, 30);
+                assert_eq!(fetched(&said), 30, "{kind}: {}", said.out);
+                let refused = refused.load(Ordering::Relaxed);
+                assert!((3..=6).contains(&refused), "{kind}: {refused}");
+                // A refused page was requested again, and its row is that of the page.
+                let attempts: u64 = said
+                    .rows()
+                    .iter()
+                    .filter_map(|row| row["attempts"].as_u64())
+                    .sum();
+                assert_eq!(attempts as usize, 30 + refused, "{kind}: {}", said.out);
+            });
+        }
     });
-    let said = fetch(&server, 30);
-    assert_eq!(fetched(&said), 30, "{}", said.out);
-    let refused = refused.load(Ordering::Relaxed);
-    assert!((3..=6).contains(&refused), "{refused}");
-    // A refused page was requested again, and its row is that of the page.
-    let attempts: u64 = said
-        .rows()
-        .iter()
-        .filter_map(|row| row["attempts"].as_u64())
-        .sum();
-    assert_eq!(attempts as usize, 30 + refused, "{}", said.out);
 }
 
 #[test]

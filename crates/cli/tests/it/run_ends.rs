@@ -15,7 +15,7 @@ const TROUBLED: [(&str, &str); 4] = [
     ("dead", "the host never answered"),
     ("blocked", "blocked by the host"),
     ("closed", "robots.txt answers 503"),
-    ("silent", "the host never answered"),
+    ("silent", "robots.txt: no answer in"),
 ];
 
 /// A list of URLs, and a crawl of it.

@@ -4,7 +4,8 @@
 //! state the reason only in the body. A text counts if it names a limit and says that it is
 //! exceeded. A phrase or an error code that has no other meaning counts too. Only the text that a
 //! reader sees is searched. Tags, scripts and styles are left out, because an application's script
-//! holds the words of all its errors.
+//! holds the words of all its errors. A refusal is short: of a longer text only the title, the
+//! headings and error codes count.
 //!
 //! Statuses that mean a limit by themselves need no text. 404 and 410 mean that the page is gone,
 //! whatever the text.
@@ -94,6 +95,9 @@ const EXCEEDED: [&str; 7] = [
 /// The furthest that such a word may be from the limit's name, in bytes.
 const NEAR: usize = 40;
 
+/// The longest text of a refusal, in bytes.
+const SHORT: usize = 1024;
+
 /// What an error answer states in the words of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stated {
@@ -112,9 +116,20 @@ pub(super) fn stated(status: StatusCode, body: &[u8]) -> Option<Stated> {
     if !may || body.is_empty() {
         return None;
     }
-    let text = visible(&body[..body.len().min(BODY_SCANNED)]);
+    let body = String::from_utf8_lossy(&body[..body.len().min(BODY_SCANNED)]).to_ascii_lowercase();
+    let mut text = visible(&body);
+    let is_long = text.len() > SHORT;
+    // A code is one word, and it is no prose in JSON.
+    let has_codes = body.trim_start().starts_with(['{', '[']);
+    if is_long && !has_codes {
+        text = headings(&body);
+    }
     let mut stated = None;
     WORDS.find(text.as_bytes(), |at, word| {
+        let is_code = word < PHRASES && !TEXTS[word].contains(&b' ');
+        if is_long && has_codes && !is_code {
+            return;
+        }
         if word < SPENT {
             stated = Some(Stated::SpentAccount);
         } else if stated.is_none() && (word < PHRASES || is_exceeded(&text, at, TEXTS[word].len()))
@@ -133,12 +148,23 @@ fn is_exceeded(text: &str, at: usize, length: usize) -> bool {
     EXCEEDED.iter().any(|word| near.contains(word))
 }
 
-/// Returns the text outside tags, scripts and styles, in lower case, with each run of blanks as
-/// one.
-fn visible(body: &[u8]) -> String {
-    let body = String::from_utf8_lossy(body).to_ascii_lowercase();
+/// Returns the text of the title and of the first headings.
+fn headings(body: &str) -> String {
+    let texts = ["title", "h1"].map(|name| {
+        let begin = body
+            .split_once(&format!("<{name}"))
+            .map_or("", |(_, rest)| rest);
+        let end = begin.find(&format!("</{name}")).unwrap_or(0);
+        visible(begin[..end].split_once('>').map_or("", |(_, text)| text))
+    });
+    texts.join(" ")
+}
+
+/// Returns the text outside tags, scripts and styles of a body in lower case, with each run of
+/// blanks as one.
+fn visible(body: &str) -> String {
     let mut text = String::with_capacity(body.len());
-    let mut rest = body.as_str();
+    let mut rest = body;
     loop {
         let (words, tag) = match rest.find('<') {
             Some(at) => rest.split_at(at),
@@ -254,6 +280,27 @@ mod tests {
             "The maximum upload size was exceeded.",
         ] {
             assert!(!states(403, body), "{body}");
+        }
+    }
+
+    /// A long error page, such as that of a forum, may have the words of a limit in its prose.
+    #[test]
+    fn trap_words_in_a_long_page() {
+        let long = "members only ".repeat(200);
+        for body in [
+            format!("<title>No entry</title><h1>Forbidden</h1><p>{long} too many requests {long}"),
+            format!("{long} rate limit exceeded"),
+            format!(r#"{{"message": "{long}", "related": "Too many requests: what to do"}}"#),
+        ] {
+            assert!(!states(403, &body), "{body}");
+        }
+        for body in [
+            format!("<title>Too Many Requests</title><p>{long}"),
+            format!("<h1 class=big>API rate limit <b>exceeded</b></h1><p>{long}"),
+            format!(r#"{{"message": "{long}", "code": "rate_limit_exceeded"}}"#),
+            format!("<script>{long}</script>Too many requests"),
+        ] {
+            assert!(states(403, &body), "{body}");
         }
     }
 

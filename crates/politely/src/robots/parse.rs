@@ -175,7 +175,7 @@ fn cut(body: &[u8]) -> &[u8] {
     &head[..end]
 }
 
-/// Without its byte order mark, whole or broken off, and as UTF-8 if the mark says UTF-16. Without
+/// Without its byte order marks, whole or broken off, and as UTF-8 if the mark says UTF-16. Without
 /// a mark UTF-16 reads as noise: no rules.
 fn decode(body: &[u8]) -> Cow<'_, [u8]> {
     let utf16 = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
@@ -183,14 +183,21 @@ fn decode(body: &[u8]) -> Cow<'_, [u8]> {
         let text: String = char::decode_utf16(units)
             .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
             .collect();
-        Cow::Owned(text.into_bytes())
+        Cow::Owned(without_marks(text.as_bytes()).to_vec())
     };
     match body {
         [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes),
         [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes),
-        [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => {
-            Cow::Borrowed(rest)
-        }
-        _ => Cow::Borrowed(body),
+        _ => Cow::Borrowed(without_marks(body)),
+    }
+}
+
+/// Tools that join files or add a mark leave several, also behind blanks.
+fn without_marks(mut body: &[u8]) -> &[u8] {
+    loop {
+        body = match body.trim_ascii_start() {
+            [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => rest,
+            rest => return rest,
+        };
     }
 }

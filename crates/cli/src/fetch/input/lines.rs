@@ -153,10 +153,7 @@ impl Sources {
             })?;
             if read {
                 source.line += 1;
-                // Joined files have a mark in the middle.
-                if line.starts_with(BYTE_ORDER_MARK) {
-                    line.drain(..BYTE_ORDER_MARK.len());
-                }
+                line.drain(..marks(line));
                 return Ok(Some(Place {
                     source: source.name.clone(),
                     line: source.line,
@@ -184,6 +181,16 @@ impl Source {
             line: 0,
         }
     }
+}
+
+/// Returns the length of the byte order marks that a line begins with, and of blanks before them.
+/// Joined files have marks in the middle, and tools that add one do so twice.
+fn marks(line: &[u8]) -> usize {
+    let mut rest = line;
+    while let Some(behind) = rest.trim_ascii_start().strip_prefix(BYTE_ORDER_MARK) {
+        rest = behind;
+    }
+    line.len() - rest.len()
 }
 
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
@@ -328,6 +335,8 @@ mod tests {
     #[test]
     fn a_byte_order_mark_is_no_part_of_a_line() {
         assert_eq!(lines(b"\xef\xbb\xbfa\n\xef\xbb\xbfb"), [b"a", b"b"]);
+        let twice = "\u{feff}\u{feff}a\n \t\u{feff} \u{feff}b\n c";
+        assert_eq!(lines(twice.as_bytes()), [&b"a"[..], b"b", b" c"]);
     }
 
     #[test]

@@ -6,15 +6,14 @@
 
 use std::path::PathBuf;
 
-use http::header::CONTENT_TYPE;
 use politely::core::Timestamp;
 use politely::core::host::Doubt;
-use politely::core::signal::{Alike, BODY_SCANNED, Signal};
-use xxhash_rust::xxh3::Xxh3;
+use politely::core::signal::Alike;
+use url::Url;
 
 use super::pending::Pending;
+use super::sample::Sample;
 use super::{LaneId, Lanes, Refused};
-use crate::fetch::transport::client::Answer;
 
 /// A page whose answer may be a refusal, with its result in case it is none.
 pub(crate) struct Kept {
@@ -25,6 +24,8 @@ pub(crate) struct Kept {
     pub(crate) latency_ms: u64,
     pub(crate) saved: Option<PathBuf>,
     pub(crate) error: Option<String>,
+    /// Where its answer leads, and the lane of that.
+    pub(crate) onward: Option<(LaneId, Url)>,
 }
 
 /// What a lane knows about its host's answers.
@@ -35,6 +36,8 @@ pub(crate) struct Doubts {
     /// The texts of the first page, and of the last one, if they were short.
     first: Option<u32>,
     last: Option<u32>,
+    /// The target of the last redirect.
+    target: Option<u32>,
     pub(super) pages: Vec<Kept>,
     /// What core said last.
     doubt: Doubt,
@@ -46,7 +49,8 @@ pub(crate) enum Look {
     /// Like a page.
     #[default]
     Page,
-    /// A short page unlike the first one. The next answer tells whether it is a refusal.
+    /// A short page unlike the first one, or a redirect. The next answer tells whether it is a
+    /// refusal.
     New(u32),
     /// Like others that may be refusals. The number is what they share.
     Odd(u32),
@@ -58,38 +62,6 @@ impl Look {
         match self {
             Self::Odd(alike) => Alike::Of(alike),
             Self::Page | Self::New(_) => Alike::Nothing,
-        }
-    }
-}
-
-/// What tells an answer from others of its host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sample {
-    Status(u16),
-    /// A hash of the text of a short page.
-    Text(u32),
-}
-
-impl Sample {
-    /// Returns what may show that `answer` is a refusal, unless it is a page of some length or an
-    /// answer that other code judges.
-    pub(crate) fn of(answer: &Answer, signal: Signal) -> Option<Self> {
-        let status = answer.status.as_u16();
-        match signal {
-            // A plain 500 is judged by its share (`core/src/host/evidence.rs`).
-            Signal::Ok | Signal::UrlError if status >= 300 && status != 500 => {
-                Some(Self::Status(status))
-            }
-            Signal::Ok => short_text(answer).map(Self::Text),
-            _ => None,
-        }
-    }
-
-    /// Returns the number by which core compares answers. Statuses are smaller than hashes.
-    fn alike(self) -> u32 {
-        match self {
-            Self::Status(status) => u32::from(status),
-            Self::Text(hash) => hash | 1 << 31,
         }
     }
 }
@@ -107,7 +79,11 @@ impl Doubts {
         match sample {
             // A host that never served a page is no host that changed.
             Sample::Status(400..) if has_served => Look::Odd(alike),
-            Sample::Status(_) => Look::Page,
+            Sample::Target(target) if has_served => match self.target.replace(target) {
+                Some(last) if last == target => Look::Odd(alike),
+                _ => Look::New(alike),
+            },
+            Sample::Status(_) | Sample::Target(_) => Look::Page,
             Sample::Text(text) => {
                 let last = self.last.replace(text);
                 if *self.first.get_or_insert(text) == text || !has_served {
@@ -124,26 +100,11 @@ impl Doubts {
     /// Returns the look of the answer to a page that was served before.
     fn look_of_proof(&self, sample: Sample) -> Look {
         match sample {
+            Sample::Target(target) if self.target != Some(target) => Look::Page,
             Sample::Text(text) if self.last != Some(text) || self.first == Some(text) => Look::Page,
             _ => Look::Odd(sample.alike()),
         }
     }
-}
-
-/// Returns a hash of the letters of a short HTML page. Refusals differ in an incident's number
-/// only. A page of content is longer, or unlike others.
-fn short_text(answer: &Answer) -> Option<u32> {
-    let kind = answer.headers.get(CONTENT_TYPE)?;
-    let is_whole = answer.start.len() as u64 == answer.bytes && answer.start.len() < BODY_SCANNED;
-    if !kind.as_bytes().starts_with(b"text/html") || !is_whole || answer.start.is_empty() {
-        return None;
-    }
-    let mut hash = Xxh3::new();
-    let is_letter = |byte: &u8| byte.is_ascii_alphabetic() || !byte.is_ascii();
-    for words in answer.start.split(|byte| !is_letter(byte)) {
-        hash.update(words);
-    }
-    Some(hash.digest() as u32)
 }
 
 impl Lanes {
@@ -181,7 +142,7 @@ impl Lanes {
         let is_doubted = matches!(doubt, Doubt::Unclear | Doubt::Suspected);
         if is_doubted && let Look::Odd(alike) = look {
             // Another kind of answer began, so the kept ones were theirs.
-            self.finish_kept(id, |kept| kept.alike != alike);
+            self.finish_kept(id, now, |kept| kept.alike != alike);
         }
         let lane = &mut self.all[id as usize];
         lane.doubts.doubt = doubt;
@@ -194,23 +155,33 @@ impl Lanes {
                 }
             }
             Doubt::Limited => self.release(id, now),
-            Doubt::None => self.finish_kept(id, |_| true),
+            Doubt::None => self.finish_kept(id, now, |_| true),
         }
     }
 
     /// Ends the pages that are kept if lane `id` has nothing left that could tell.
-    pub(super) fn settle_kept(&mut self, id: LaneId) {
+    pub(super) fn settle_kept(&mut self, id: LaneId, now: Timestamp) {
         let lane = &self.all[id as usize];
         let is_over = lane.is_empty() && lane.in_flight == 0;
         if is_over && !lane.doubts.wants_proof() {
-            self.finish_kept(id, |_| true);
+            self.finish_kept(id, now, |_| true);
         }
     }
 
-    fn finish_kept(&mut self, id: LaneId, which: impl Fn(&Kept) -> bool) {
+    /// Ends kept pages with their answers, or continues where these lead.
+    fn finish_kept(&mut self, id: LaneId, now: Timestamp, which: impl Fn(&Kept) -> bool) {
         let pages = &mut self.all[id as usize].doubts.pages;
-        let pages = pages.extract_if(.., |kept| which(kept));
-        self.finished.extend(pages.map(|page| (id, page)));
+        let pages: Vec<Kept> = pages.extract_if(.., |kept| which(kept)).collect();
+        for mut page in pages {
+            if let Some((lane, to)) = page.onward.take() {
+                let status = page.pending.status;
+                page.pending.go_on(to, status);
+                self.waiting -= 1;
+                self.put_redirected(lane, page.pending, now);
+            } else {
+                self.finished.push((id, page));
+            }
+        }
     }
 
     /// Puts the pages that lane `id` keeps back among those that wait.

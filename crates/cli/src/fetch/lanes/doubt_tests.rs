@@ -1,5 +1,6 @@
 use super::*;
-use crate::fetch::lanes::doubt::{Kept, Look, Sample};
+use crate::fetch::lanes::doubt::{Kept, Look};
+use crate::fetch::lanes::sample::Sample;
 use politely::core::fault::machine::{PROBE_EVERY, Trouble};
 use politely::core::host::Doubt;
 
@@ -27,6 +28,7 @@ fn answer(lanes: &mut Lanes, doubt: Doubt) -> u64 {
             latency_ms: 0,
             saved: None,
             error: Some("403 Forbidden".to_owned()),
+            onward: None,
         };
         lanes.keep(id, kept, at(1.0));
     }
@@ -109,6 +111,47 @@ fn a_text_that_follows_others_twice_is_a_refusal_and_the_first_text_is_none() {
     assert!(matches!((look(2), look(3)), (Look::New(_), Look::New(_))));
     assert!(matches!(look(3), Look::Odd(_)));
     assert_eq!(look(1), Look::Page);
+}
+
+#[test]
+fn redirects_to_one_target_are_refusals_only_in_a_row() {
+    let mut lanes = doubted(1);
+    let mut look = |target| lanes.look(0, Sample::Target(target), false);
+    assert!(matches!((look(1), look(2)), (Look::New(_), Look::New(_))));
+    assert!(matches!((look(2), look(2)), (Look::Odd(_), Look::Odd(_))));
+    assert!(matches!(look(1), Look::New(_)));
+    assert_eq!(lanes.look(0, Sample::Target(2), true), Look::Page);
+    assert!(matches!(
+        lanes.look(0, Sample::Target(1), true),
+        Look::Odd(_)
+    ));
+}
+
+#[test]
+fn a_kept_redirect_is_followed_once_the_doubt_is_over_and_begins_again_after_a_limit() {
+    for (doubt, path) in [(Doubt::None, "/login"), (Doubt::Limited, "/")] {
+        let mut lanes = doubted(2);
+        let (id, pending) = sent(take(&mut lanes, at(1.0)));
+        let to = Url::parse("http://a/login").unwrap();
+        let kept = Kept {
+            pending,
+            alike: 7,
+            bytes: 0,
+            latency_ms: 0,
+            saved: None,
+            error: None,
+            onward: Some((id, to)),
+        };
+        lanes.keep(id, kept, at(1.0));
+        lanes.came_back(id, at(1.0));
+        let (id, other) = sent(take(&mut lanes, at(1.0)));
+        assert_eq!(number(&other), 2);
+        lanes.doubt(id, doubt, Look::Page, at(1.0));
+        lanes.came_back(id, at(1.0));
+        let (_, first) = sent(take(&mut lanes, at(1.0)));
+        assert_eq!(first.url().unwrap().path(), path, "{doubt:?}");
+        assert_eq!(number(&first), 1);
+    }
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(crate) struct Lane {
     pub(crate) outage: Outage,
     /// The last failure, in words.
     pub(crate) last_failure: Box<str>,
+    /// The number of failed requests that had a connection to its host.
+    pub(super) failed_connected: u32,
     /// Pages whose answers may be refusals.
     pub(super) doubts: Doubts,
     /// Fetches of robots.txt, also for other origins that redirected here. They go before pages.
@@ -82,6 +84,9 @@ pub(crate) struct Lane {
     pub(crate) tally: Tally,
     /// Whether the learned state changed since it was last stored.
     pub(super) dirty: bool,
+    /// The end of the longest wait that its host asked for, if that is longer than
+    /// [`politely::core::retry::Policy::give_up_after`], and why it waits.
+    pub(super) held: Option<(Timestamp, Box<str>)>,
     /// Why the lane is set aside: its hold is longer than the user allows. `None` if it is not set
     /// aside.
     pub(super) set_aside: Option<Box<str>>,
@@ -139,6 +144,7 @@ impl Lane {
             untried_in_flight: 0,
             outage: Outage::default(),
             last_failure: Box::default(),
+            failed_connected: 0,
             doubts: Doubts::default(),
             errands: VecDeque::new(),
             errands_not_before: Timestamp::ZERO,
@@ -155,6 +161,7 @@ impl Lane {
             budget: Budget::UNTOUCHED,
             tally: Tally::default(),
             dirty: false,
+            held: None,
             set_aside: None,
         }
     }
@@ -206,7 +213,10 @@ impl Lane {
         if self.has_pages()
             && let Some(why) = self.outage.given_up()
         {
-            let why = self.why_given_up(why);
+            let why = match &self.robots {
+                Standing::GaveUp(why) => why.to_string(),
+                _ => self.why_given_up(why),
+            };
             return self.give_up(why);
         }
         if is_doubted {
@@ -261,11 +271,15 @@ impl Lane {
             self.robots,
             Standing::Unavailable { .. } | Standing::Asking { .. }
         );
-        if is_closed && matches!(why, GivenUp::ServedNothing { .. }) {
-            let answer = &self.last_failure;
-            return format!("robots.txt answers {answer}: the host is closed to crawlers{option}");
-        }
-        format!("{why}{option}; the last {last}: {}", self.last_failure)
+        let failure = &self.last_failure;
+        let answer = match why {
+            GivenUp::ServedNothing { .. } if is_closed => format!("robots.txt answers {failure}"),
+            GivenUp::NeverAnswered { tries, .. } if is_closed && self.failed_connected > 0 => {
+                format!("robots.txt: no answer in {tries} tries ({failure})")
+            }
+            _ => return format!("{why}{option}; the last {last}: {failure}"),
+        };
+        format!("{answer}: the host is closed to crawlers{option}")
     }
 
     /// Returns the next action of a lane that is given up.

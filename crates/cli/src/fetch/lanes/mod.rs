@@ -12,9 +12,11 @@
 
 pub(super) mod doubt;
 mod gates;
+mod held;
 pub(super) mod lane;
 pub(super) mod pending;
 mod returned;
+pub(super) mod sample;
 mod supply;
 mod tally;
 mod turn;
@@ -32,7 +34,7 @@ use politely::core::host::Directions;
 use politely::core::key::Key;
 use politely::core::queue::NextQueue;
 use politely::core::retry::{Account, Budget, BudgetRule, Policy};
-use politely::core::signal::{Report, Signal};
+use politely::core::signal::{Failure, Report, Signal};
 use url::{Position, Url};
 
 use crate::fetch::robots::Standing;
@@ -279,7 +281,7 @@ impl Lanes {
             }
             self.all[id as usize].keys = keys;
         }
-        self.settle_kept(id);
+        self.settle_kept(id, now);
         // The answer may make the next request due sooner.
         let lane = &self.all[id as usize];
         if !lane.is_empty() || lane.doubts.wants_proof() {
@@ -325,6 +327,12 @@ impl Lanes {
             pending.failed_at = id;
         }
         lane.last_failure = words.into();
+        lane.failed_connected += u32::from(!matches!(
+            report.failure,
+            Some(Failure::Connect | Failure::Tls | Failure::NoSuchHost | Failure::Resolver)
+        ));
+        self.asked_to_wait(id, pending.purpose, report, words, now);
+        let lane = &mut self.all[id as usize];
         let (outage, attempt) = (&mut lane.outage, &mut pending.attempt);
         (self.policy).judge(outage, attempt, report, directions, company, now)
     }

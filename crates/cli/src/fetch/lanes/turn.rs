@@ -47,6 +47,9 @@ pub(crate) enum Refused {
     Asked(Timestamp),
     /// The same as [`Self::At`], for a key that many lanes share.
     Shared(Timestamp, Key),
+    /// Acquire again at this time. The host asked for this wait, which is longer than
+    /// `--give-up-after`, and why.
+    Held(Timestamp, String),
     /// Only the next page must wait, until this time. Others of its lane may leave.
     Page(Timestamp),
     /// The wait is longer than a run waits, and why.
@@ -61,6 +64,7 @@ impl Refused {
             | Self::Slot(at, _)
             | Self::Asked(at)
             | Self::Shared(at, _)
+            | Self::Held(at, _)
             | Self::Page(at) => *at,
             Self::SetAside(_) => Timestamp::NEVER,
         }
@@ -162,6 +166,9 @@ impl Lanes {
                 }
             }
         }
+        if self.end_held(now) {
+            return self.take(now, may_leave);
+        }
         // The queue may still hold entries that are out of date.
         if self.waiting == self.aside && self.in_flight == 0 && !self.input_open {
             return Take::Done;
@@ -258,7 +265,7 @@ impl Lanes {
     fn refused_page(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
         let lane = &mut self.all[id as usize];
         let deadline = match refused {
-            Refused::At(_) | Refused::Slot(..) if lane.in_flight == 0 => {
+            Refused::At(_) | Refused::Held(..) | Refused::Slot(..) if lane.in_flight == 0 => {
                 lane.outage.deadline(now, self.policy.give_up_after)
             }
             _ => None,
@@ -281,6 +288,14 @@ impl Lanes {
         self.rests(id, refused.at(), now);
         match refused {
             Refused::At(at) | Refused::Page(at) => self.schedule(id, at),
+            Refused::Held(at, why) => {
+                let lane = &mut self.all[id as usize];
+                // The reason of a closed origin is the answer to its robots.txt.
+                if lane.errands.is_empty() || lane.held.is_none() {
+                    lane.held = Some((at, why.into()));
+                }
+                self.schedule(id, at);
+            }
             Refused::Slot(at, key) => {
                 self.schedule(id, at);
                 let waiters = self.parked.entry(key).or_default();
@@ -323,7 +338,7 @@ impl Lanes {
     pub(super) fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
         let pending = self.all[id as usize].pull_page(id, now)?;
         self.waiting -= 1;
-        self.settle_kept(id);
+        self.settle_kept(id, now);
         Some(pending)
     }
 }

@@ -24,6 +24,6 @@ mod head;
 mod http1;
 mod proxy;
 pub(super) mod resolver;
-mod unexpected;
+pub(super) mod unexpected;
 mod ways;
 mod words;

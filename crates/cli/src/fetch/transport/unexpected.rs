@@ -1,17 +1,26 @@
 //! Answers with a good status that may not be a page.
 
-use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
 use politely::core::signal::BODY_SCANNED;
 
 use super::client::Answer;
 
-/// Returns whether an answer with a good status may be a challenge or block page.
+/// Returns whether an answer with a good status may be a refusal: a challenge, a block page
+/// or that of a limit.
 pub(super) fn may_hide_block(answer: &Answer) -> bool {
     let length = answer.headers.get(CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let kind = answer.headers.get(CONTENT_TYPE);
-    let is_html = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
     answer.status == StatusCode::ACCEPTED
-        || is_html && length.is_none_or(|length| length < BODY_SCANNED)
+        || is_text(&answer.headers) && length.is_none_or(|length| length < BODY_SCANNED)
+}
+
+/// Returns whether the body is a text, as far as its head says.
+pub(crate) fn is_text(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(CONTENT_TYPE) else {
+        return true;
+    };
+    let kind = String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.starts_with("text/") || kind.ends_with("json") || kind.ends_with("xml")
 }

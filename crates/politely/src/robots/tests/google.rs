@@ -342,7 +342,14 @@ fn all_line_endings() {
 #[test]
 fn utf8_byte_order_mark_is_skipped() {
     let body = b"User-Agent: foo\nDisallow: /AnyValue\n".as_slice();
-    for mark in [b"\xEF\xBB\xBF".as_slice(), b"\xEF\xBB", b"\xEF", b""] {
+    for mark in [
+        b"\xEF\xBB\xBF".as_slice(),
+        b"\xEF\xBB",
+        b"\xEF",
+        b"",
+        b"\xEF\xBB\xBF\xEF\xBB\xBF",
+        b" \r\n\xEF\xBB\xBF \xEF\xBB\xBF",
+    ] {
         check([mark, body].concat(), "foo", &["/"], &["/AnyValue"]);
     }
     check(
