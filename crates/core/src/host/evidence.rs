@@ -160,14 +160,6 @@ impl Kind {
     }
 }
 
-impl Kind {
-    /// Returns whether a limit may answer so. Some close the connection, and the gateway before
-    /// them says 502.
-    const fn may_be_a_limit(self) -> bool {
-        matches!(self, Self::Refusal | Self::Trouble)
-    }
-}
-
 impl Evidence {
     /// Returns the evidence about a host before its first failure, after `tries` requests.
     pub(super) fn after(tries: u64) -> Self {
@@ -263,12 +255,12 @@ impl Evidence {
     ) -> Fault {
         if let Some(at) = self.find(url) {
             let failed = &mut self.failed[at];
-            failed.is_refused = kind.may_be_a_limit();
+            failed.is_refused = kind == Kind::Refusal;
             if failed.standing != Standing::Unclear {
                 let is_again = lease.0 >= failed.since;
                 if failed.standing == Standing::Suspect
                     && is_again
-                    && kind.may_be_a_limit()
+                    && kind == Kind::Refusal
                     && (self.record < 0 || self.refusals.are_rising())
                 {
                     // URLs that this host refused were served later, or it now refuses new URLs
@@ -293,12 +285,12 @@ impl Evidence {
             self.failed.push(FailedUrl {
                 since: next.0,
                 url,
-                is_refused: kind.may_be_a_limit(),
+                is_refused: kind == Kind::Refusal,
                 standing: Standing::Unclear,
                 cut: Cut::No,
             });
             self.run = self.run.saturating_add(1);
-            if kind.may_be_a_limit() && self.refusals.refused(url, self.usual.get()) {
+            if kind == Kind::Refusal && self.refusals.refused(url, self.usual.get()) {
                 self.has_a_limit();
             }
         }

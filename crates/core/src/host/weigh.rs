@@ -66,7 +66,7 @@ impl Host {
         let refuses_urls = evidence.record >= OWN_FAULTS || evidence.is_proven(url);
         let fault = evidence.failed(url, kind, lease.id, next, served_before);
         match kind {
-            Kind::Refusal | Kind::Trouble | Kind::Block if !refuses_urls => fault,
+            Kind::Refusal | Kind::Block if !refuses_urls => fault,
             _ if !served_before => fault,
             _ => told(fault),
         }
