@@ -103,9 +103,12 @@ impl Session {
             refused => self.read(refused).await?,
         }
         .into_iter();
-        let written = names.iter().map(|name| match done.contains(name.as_str()) {
-            true => Written::Done,
-            false => Written::Conflict(found.next().flatten()),
+        let written = names.iter().map(|name| {
+            if done.contains(name.as_str()) {
+                Written::Done
+            } else {
+                Written::Conflict(found.next().flatten())
+            }
         });
         Ok(written.collect())
     }
