@@ -1,0 +1,173 @@
+//! Permits are settled after a restart as they would have been before it: after a kill and after an
+//! orderly end, whoever declared the limits.
+
+use politely_api::wire::Change;
+
+use super::durable::copied;
+use super::*;
+use crate::store::Store;
+
+const LIMIT: u64 = 1_000;
+
+/// Who declares the limits of the key.
+#[derive(Clone, Copy, Debug)]
+enum Declared {
+    ByOperator,
+    /// By a rule, for the keys that it matches.
+    ByRule,
+    /// By a rule, for an account.
+    OfAccount,
+}
+
+/// How the coordinator ends before the next one begins.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    None,
+    Kill,
+    /// A kill after the states of all keys were saved.
+    KillAfterSave,
+    Term,
+}
+
+const ALL: [Declared; 3] = [Declared::ByOperator, Declared::ByRule, Declared::OfAccount];
+const ENDS: [End; 4] = [End::None, End::Kill, End::KillAfterSave, End::Term];
+
+/// A coordinator, and its folder.
+struct Place {
+    dir: tempfile::TempDir,
+    coordinator: Coordinator,
+    declared: Declared,
+}
+
+impl Place {
+    async fn new(declared: Declared) -> Self {
+        let place = Self::over(tempfile::tempdir().unwrap(), declared);
+        if let Declared::ByOperator = declared {
+            let limits = KeyPatch {
+                limits: Change::To(vec![format!("{LIMIT} tokens/h")]),
+                ..KeyPatch::default()
+            };
+            let key = Key::parse(place.key()).unwrap();
+            place.coordinator.patch_key(&key, &limits).await.unwrap();
+        }
+        place
+    }
+
+    fn over(dir: tempfile::TempDir, declared: Declared) -> Self {
+        let (store, kept) = Store::open(dir.path()).unwrap();
+        let settings = Settings {
+            config: Config::fixed(1_000.0, 100.0),
+            ..Settings::default()
+        };
+        let coordinator = Coordinator::resume(settings, store, kept).unwrap();
+        let account = match declared {
+            Declared::ByOperator => None,
+            Declared::ByRule => Some(""),
+            Declared::OfAccount => Some("account = \"team\"\n"),
+        };
+        if let Some(account) = account {
+            let limits = format!("limits = [\"{LIMIT} tokens/h\", \"50/h\"]\n");
+            let rule = format!("[[rule]]\nmatch = [\"h.example\"]\n{account}{limits}");
+            let file = dir.path().join("policy.toml");
+            std::fs::write(&file, rule).unwrap();
+            coordinator.load_policy(&file, false).unwrap();
+        }
+        Self {
+            dir,
+            coordinator,
+            declared,
+        }
+    }
+
+    fn key(&self) -> &'static str {
+        match self.declared {
+            Declared::OfAccount => "custom/team",
+            _ => "h.example",
+        }
+    }
+
+    async fn restarted(self, end: End) -> Self {
+        match end {
+            End::None => return self,
+            End::Kill => {}
+            End::KillAfterSave => {
+                let store = self.coordinator.0.store.as_ref().unwrap();
+                let saved = store.keep_all_now(self.coordinator.learned());
+                saved.await.unwrap();
+            }
+            End::Term => assert!(self.coordinator.save().await),
+        }
+        Self::over(copied(self.dir.path()), self.declared)
+    }
+
+    async fn grant(&self, tokens: u64) -> Grant {
+        let asked = Item {
+            url: Some("https://h.example/".to_owned()),
+            key: None,
+            cost: serde_json::from_value(serde_json::json!({"tokens": tokens})).unwrap(),
+            ..item("", "")
+        };
+        let worker = self.coordinator.worker("w");
+        self.coordinator
+            .one(&worker, asked, AT_ONCE)
+            .await
+            .granted()
+    }
+
+    async fn tell(&self, grant: &Grant, used: Option<u64>, body_coming: bool) {
+        let mut report = told(grant);
+        report.body_coming = body_coming;
+        report
+            .used
+            .extend(used.map(|used| ("tokens".to_owned(), used)));
+        let mut aftermath = Aftermath::default();
+        let worker = self.coordinator.worker("w");
+        let answer = self.coordinator.report(&worker, &report, &mut aftermath);
+        assert!(answer.error.is_none(), "{answer:?}");
+        self.coordinator.see_to(aftermath).await;
+    }
+
+    fn cancel(&self, grant: &Grant) {
+        let worker = self.coordinator.worker("w");
+        let permit = std::slice::from_ref(&grant.permit);
+        let cancelled = self.coordinator.cancel(&worker, permit, false);
+        assert_eq!(cancelled.cancelled, permit);
+    }
+
+    fn left(&self) -> u64 {
+        self.coordinator.explain(self.key()).unwrap().budgets[0].remaining
+    }
+}
+
+/// Regression: the limits of a rule came into force with the next request, so estimates were
+/// dropped at the restart. Usage was lost, or was added to the estimate.
+#[tokio::test]
+async fn permits_are_settled_after_each_end_whoever_declared_the_limits() {
+    for declared in ALL {
+        for end in ENDS {
+            for is_request_first in [false, true] {
+                let place = Place::new(declared).await;
+                let mut out = Vec::new();
+                for _ in 0..4 {
+                    out.push(place.grant(100).await);
+                }
+                let place = place.restarted(end).await;
+                if is_request_first {
+                    place.grant(1).await;
+                }
+                place.tell(&out[0], Some(10), false).await;
+                place.tell(&out[1], Some(150), false).await;
+                place.cancel(&out[2]);
+                place.tell(&out[3], None, false).await;
+                if !is_request_first {
+                    place.grant(1).await;
+                }
+                assert_eq!(
+                    place.left(),
+                    739,
+                    "{declared:?}, {end:?}, {is_request_first}"
+                );
+            }
+        }
+    }
+}
