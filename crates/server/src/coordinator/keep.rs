@@ -67,8 +67,10 @@ pub(crate) struct Aftermath {
     pub(crate) gone: Vec<u64>,
     /// Keys whose hold, breaker or quarantine must survive a kill.
     pub(crate) held: Vec<Key>,
-    /// Keys whose reports corrected what was spent of declared limits.
+    /// Keys of which less or more is spent of declared limits than was granted.
     pub(crate) settled: Vec<Key>,
+    /// Permits whose bodies are coming, with what they used so far.
+    pub(crate) corrected: Vec<(u64, UnitCosts)>,
     /// For each key in `held`, the index of the report that changed it.
     pub(crate) held_by: Vec<usize>,
 }
@@ -231,12 +233,13 @@ impl Coordinator {
             gone,
             held,
             settled,
+            corrected,
             held_by,
         } = aftermath;
         if let Some(store) = self.journal()
             && self.enter_departed(store, settled.iter(), &[])
         {
-            store.write();
+            store.corrected(&corrected);
         }
         let mut not_durable = Vec::new();
         if !held.is_empty() {
