@@ -14,8 +14,8 @@ use crate::share::Charge;
 
 /// The most estimates of ended leases that are kept.
 const LATE_MAX: usize = 64;
-/// The time from a departure in which its late report still finds the estimate.
-const LATE: Duration = Duration::from_hours(1);
+/// The time from a departure in which its late report still finds the estimate: one hour.
+pub const LATE: Duration = Duration::from_hours(1);
 
 /// The estimated costs of a permit that is not settled. It outlives its lease, because a late
 /// report owes what exceeds it.
@@ -201,6 +201,7 @@ impl Host {
         if !has_named_units(self.declared(config)) {
             return;
         }
+        self.expire(now);
         let is_late = self.leases.ends(lease).is_none();
         let rare = self.rare.get_or_insert_default();
         let known = rare.estimates.iter().position(|known| known.lease == lease);

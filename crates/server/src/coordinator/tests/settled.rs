@@ -210,3 +210,23 @@ async fn a_final_report_after_a_restart_corrects_what_the_head_reported() {
         }
     }
 }
+
+/// Regression: permits whose leases ended while no coordinator ran were forgotten, so what exceeded
+/// their estimates was lost.
+#[tokio::test]
+async fn a_report_owes_its_excess_if_the_lease_ended_while_no_coordinator_ran() {
+    for declared in ALL {
+        let place = Place::new(declared).await;
+        let mut out = Vec::new();
+        for _ in 0..4 {
+            out.push(place.grant(100).await);
+        }
+        let place = place.restarted(End::KillAndLeasesEnd).await;
+        assert_eq!(place.coordinator.0.permits.live(), 0);
+        place.tell(&out[0], Some(10), false).await;
+        place.tell(&out[1], Some(150), false).await;
+        assert!(!place.cancel(&out[2]));
+        place.tell(&out[3], None, false).await;
+        assert_eq!(place.left(), LIMIT - 450, "{declared:?}");
+    }
+}
