@@ -131,7 +131,7 @@ impl Coordinator {
             if told.bytes > 0 || !used.is_empty() {
                 aftermath.settled.extend(out.keys());
             }
-            let answer = answered.clone().answer(told, now, false);
+            let answer = answered.clone().answer(told, now, out.expired);
             self.0.permits.settle(&mut shard, number, answered);
             aftermath.gone.push(number.0);
             return Ok(answer);

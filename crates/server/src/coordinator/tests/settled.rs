@@ -230,3 +230,27 @@ async fn a_report_owes_its_excess_if_the_lease_ended_while_no_coordinator_ran() 
         assert_eq!(place.left(), LIMIT - 450, "{declared:?}");
     }
 }
+
+/// Regression: a permit whose head was reported was forgotten when its lease ended, and the final
+/// usage with it.
+#[tokio::test(start_paused = true)]
+async fn the_final_usage_counts_after_the_lease_ended_while_the_body_came() {
+    for head in [None, Some(5), Some(50)] {
+        let mut config = Config::fixed(1_000.0, 100.0);
+        config.declared = format!("{LIMIT} tokens/h").parse().unwrap();
+        let lease = config.lease;
+        let place = Place {
+            dir: tempfile::tempdir().unwrap(),
+            coordinator: coordinator(config),
+            declared: Declared::ByOperator,
+        };
+        let grant = place.grant(10).await;
+        place.tell(&grant, head, true).await;
+        tokio::time::sleep(lease + Duration::from_secs(5)).await;
+        assert_eq!(place.coordinator.0.permits.live(), 0);
+        for _ in 0..2 {
+            place.tell(&grant, Some(90), false).await;
+            assert_eq!(place.left(), LIMIT - 90, "{head:?}");
+        }
+    }
+}
