@@ -394,6 +394,14 @@ impl Coordinator {
         saved.await.unwrap_or(false)
     }
 
+    /// Records that permits have ended, together with what they gave back.
+    pub(super) fn keep_ended(&self, ended: &Aftermath) {
+        if let Some(store) = self.journal() {
+            self.enter_departed(store, ended.settled.iter(), &[]);
+        }
+        self.keep_gone(&ended.gone);
+    }
+
     /// Records that permits have ended.
     pub(super) fn keep_gone(&self, gone: &[u64]) {
         if let Some(store) = self.journal()

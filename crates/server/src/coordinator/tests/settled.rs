@@ -254,3 +254,20 @@ async fn the_final_usage_counts_after_the_lease_ended_while_the_body_came() {
         }
     }
 }
+
+/// Regression: the journal had the end of a cancelled permit, and not its refund.
+#[tokio::test]
+async fn what_a_cancelled_permit_gives_back_outlives_a_kill() {
+    for declared in ALL {
+        for end in ENDS {
+            let place = Place::new(declared).await;
+            let (cancelled, other) = (place.grant(50).await, place.grant(100).await);
+            assert!(place.cancel(&cancelled));
+            let place = place.restarted(end).await;
+            assert_eq!(place.left(), LIMIT - 100, "{declared:?}, {end:?}");
+            assert!(!place.cancel(&cancelled));
+            assert!(place.cancel(&other));
+            assert_eq!(place.left(), LIMIT, "{declared:?}, {end:?}");
+        }
+    }
+}
