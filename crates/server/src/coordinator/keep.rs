@@ -75,6 +75,15 @@ pub(crate) struct Aftermath {
     pub(crate) held_by: Vec<usize>,
 }
 
+impl Aftermath {
+    /// Notes what a permit used so far. Its body is coming.
+    pub(super) fn correct(&mut self, number: Number, used: &UnitCosts) {
+        if !used.is_empty() {
+            self.corrected.push((number.0, used.clone()));
+        }
+    }
+}
+
 /// The result of an [`Aftermath`].
 pub(crate) struct Seen {
     /// Permits that have ended. They are recorded together with the permits that the same call

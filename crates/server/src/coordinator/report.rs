@@ -184,9 +184,7 @@ impl Coordinator {
         let answer = answered.clone().answer(told, now, directions.late);
         if let (Some(body), Some(Entry::Out(out))) = (body, shard.get(number)) {
             out.heard = Some(Box::new((body, answered)));
-            if !report.used.is_empty() {
-                aftermath.corrected.push((number.0, report.used.clone()));
-            }
+            aftermath.correct(number, &report.used);
         } else {
             self.0.permits.settle(&mut shard, number, answered);
             aftermath.gone.push(number.0);

@@ -21,7 +21,7 @@ enum Declared {
 
 /// How the coordinator ends before the next one begins.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum Stop {
     None,
     Kill,
     /// A kill after the states of all keys were saved.
@@ -32,7 +32,7 @@ enum End {
 }
 
 const ALL: [Declared; 3] = [Declared::ByOperator, Declared::ByRule, Declared::OfAccount];
-const ENDS: [End; 4] = [End::None, End::Kill, End::KillAfterSave, End::Term];
+const ENDS: [Stop; 4] = [Stop::None, Stop::Kill, Stop::KillAfterSave, Stop::Term];
 
 /// A coordinator, and its folder.
 struct Place {
@@ -95,18 +95,18 @@ impl Place {
         }
     }
 
-    async fn restarted(self, end: End) -> Self {
+    async fn restarted(self, end: Stop) -> Self {
         match end {
-            End::None => return self,
-            End::Kill | End::KillAndLeasesEnd => {}
-            End::KillAfterSave => {
+            Stop::None => return self,
+            Stop::Kill | Stop::KillAndLeasesEnd => {}
+            Stop::KillAfterSave => {
                 let store = self.coordinator.0.store.as_ref().unwrap();
                 let saved = store.keep_all_now(self.coordinator.learned());
                 saved.await.unwrap();
             }
-            End::Term => assert!(self.coordinator.save().await),
+            Stop::Term => assert!(self.coordinator.save().await),
         }
-        let are_ended = matches!(end, End::KillAndLeasesEnd);
+        let are_ended = matches!(end, Stop::KillAndLeasesEnd);
         Self::over_ended(copied(self.dir.path()), self.declared, are_ended)
     }
 
@@ -221,7 +221,7 @@ async fn a_report_owes_its_excess_if_the_lease_ended_while_no_coordinator_ran() 
         for _ in 0..4 {
             out.push(place.grant(100).await);
         }
-        let place = place.restarted(End::KillAndLeasesEnd).await;
+        let place = place.restarted(Stop::KillAndLeasesEnd).await;
         assert_eq!(place.coordinator.0.permits.live(), 0);
         place.tell(&out[0], Some(10), false).await;
         place.tell(&out[1], Some(150), false).await;
