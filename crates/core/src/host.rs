@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use answer::{
     AcquireRequest, Decision, Directions, Doubt, Grant, HORIZON, Reason, Unused, Wait,
 };
-pub use budgets::never_fits;
+pub use budgets::{LATE, never_fits};
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
 pub use explain::{Event, Explanation, InForce, Source};
 pub use state::RestoreError;

@@ -275,7 +275,12 @@ impl Permit {
                 .host
                 .on_head(now, first.lease, report, entry.config, &mut rng)
         });
-        (directions, Slot::new(leases, now))
+        let mut slot = Slot::new(leases, now);
+        if !report.used.is_empty() {
+            // The further keys learn nothing, but they have limits too.
+            slot.settle(&report.used);
+        }
+        (directions, slot)
     }
 
     /// Returns the time since [`Permit::start`].

@@ -147,7 +147,7 @@ impl UnitCosts {
 
     /// Returns these amounts, with those of `truth` for the units that it names.
     #[must_use]
-    pub(crate) fn corrected(&self, truth: &Self) -> Self {
+    pub fn corrected(&self, truth: &Self) -> Self {
         let corrected = |(name, amount)| (name, truth.of(name).unwrap_or(amount));
         let known = Self::of_all(self.iter().map(corrected).collect());
         known.or(truth)

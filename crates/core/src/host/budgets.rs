@@ -14,8 +14,8 @@ use crate::share::Charge;
 
 /// The most estimates of ended leases that are kept.
 const LATE_MAX: usize = 64;
-/// The time from a departure in which its late report still finds the estimate.
-const LATE: Duration = Duration::from_hours(1);
+/// The time from a departure in which its late report still finds the estimate: one hour.
+pub const LATE: Duration = Duration::from_hours(1);
 
 /// The estimated costs of a permit that is not settled. It outlives its lease, because a late
 /// report owes what exceeds it.
@@ -178,9 +178,12 @@ impl Host {
         config: &Config,
     ) {
         if has_named_units(self.declared(config)) || (!ask.units.is_empty() && self.has_told()) {
-            let units = ask.units.clone();
-            self.rare().estimates.push(Estimate { lease, at, units });
+            self.keep_estimate(lease, at, ask.units.clone());
         }
+    }
+
+    pub(super) fn keep_estimate(&mut self, lease: LeaseId, at: Timestamp, units: UnitCosts) {
+        self.rare().estimates.push(Estimate { lease, at, units });
     }
 
     /// Corrects the costs of a permit: the difference to its estimate returns, or is owed.
@@ -198,6 +201,7 @@ impl Host {
         if !has_named_units(self.declared(config)) {
             return;
         }
+        self.expire(now);
         let is_late = self.leases.ends(lease).is_none();
         let rare = self.rare.get_or_insert_default();
         let known = rare.estimates.iter().position(|known| known.lease == lease);
@@ -280,20 +284,22 @@ impl Host {
         spent.is_none_or(|spent| spent.is_clear(now, self.declared(config)))
     }
 
-    /// Returns what was spent of the declared limits and of the gap that a rule sets, as bytes for
-    /// [`Host::join_spent`]. `None` for a key without either.
+    /// Returns what was spent of the declared limits and of the gap that a rule sets, and the limits
+    /// of that rule, as bytes for [`Host::join_spent`]. `None` for a key without any.
     pub fn spent(&self, config: &Config) -> Option<Vec<u8>> {
         let is_limited = !self.declared(config).windows().is_empty();
         if !is_limited && !self.is_spaced() {
             return None;
         }
         let rare = self.rare.as_ref()?;
-        postcard::to_stdvec(&(rare.spent.as_deref(), &rare.rule)).ok()
+        let by_rule = rare.declared.as_ref().filter(|_| rare.is_by_rule);
+        postcard::to_stdvec(&(rare.spent.as_deref(), &rare.rule, by_rule)).ok()
     }
 
     /// Adds what this key spent since its state was written, after the process that kept it was
     /// killed: the smaller remainder of each limit and the later end of the gap hold (P10 in
-    /// docs/reference/promises.md).
+    /// docs/reference/promises.md). The limits of the rule are in force again, so that permits of
+    /// before the kill are settled before the next request brings them.
     ///
     /// # Errors
     /// The bytes are not those of [`Host::spent`]. Nothing is changed.
@@ -304,11 +310,21 @@ impl Host {
         config: &Config,
     ) -> Result<(), RestoreError> {
         type Read = (Option<Spent>, Option<RuleState>);
-        let (newer, gap): Read = postcard::from_bytes(bytes).map_err(RestoreError::Damaged)?;
+        let read = postcard::take_from_bytes::<Read>(bytes).map_err(RestoreError::Damaged)?;
+        let ((newer, gap), rest) = read;
+        // Earlier versions wrote no limits.
+        let by_rule: Option<DeclaredLimits> = match rest {
+            [] => None,
+            rest => postcard::from_bytes(rest).map_err(RestoreError::Damaged)?,
+        };
+        if newer.as_ref().is_some_and(|newer| !newer.is_plausible()) {
+            return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
+        }
+        if by_rule.is_some() && !self.has_operators_limits() {
+            self.declare(now, by_rule, config);
+            self.rare().is_by_rule = true;
+        }
         if let Some(mut newer) = newer {
-            if !newer.is_plausible() {
-                return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
-            }
             // A granted request may leave a little later. Later times mean that the clock was set
             // back.
             newer.rebase(now + HORIZON, self.declared(config));
@@ -360,7 +376,7 @@ fn cost_of(ask: &AcquireRequest) -> Cost {
     }
 }
 
-fn has_named_units(declared: &DeclaredLimits) -> bool {
+pub(super) fn has_named_units(declared: &DeclaredLimits) -> bool {
     let is_named = |limit: &DeclaredLimit| matches!(limit.unit(), LimitUnit::Named(_));
     declared.windows().iter().any(is_named)
 }

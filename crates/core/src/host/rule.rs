@@ -216,7 +216,7 @@ impl Host {
     }
 
     /// Returns whether an operator declared limits for this key, and not a rule.
-    fn has_operators_limits(&self) -> bool {
+    pub(super) fn has_operators_limits(&self) -> bool {
         let rare = self.rare.as_ref();
         rare.is_some_and(|rare| rare.declared.is_some() && !rare.is_by_rule)
     }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use super::budgets::has_named_units;
 use super::crawl_delay::Pause;
 use super::evidence::Evidence;
 use super::rule::RuleState;
 use super::suspicion::Suspicion;
 use super::told::ToldBudget;
-use super::{AcquireRequest, Host, OperatorNumbers, Rare};
+use super::{Host, OperatorNumbers, Rare};
 use crate::Timestamp;
 use crate::budget::{DeclaredLimits, UnitCosts};
 use crate::config::Config;
@@ -392,11 +393,10 @@ impl Host {
         self.last_grant = self.last_grant.max(start);
         self.first_end = FirstEnd::default();
         let lease = self.leases.take(start, lasts, false, false).id;
-        let ask = AcquireRequest {
-            units: estimate.clone(),
-            ..AcquireRequest::default()
-        };
-        self.note_estimate(lease, start, &ask, config);
+        // The limits that the estimate counts for may come into force later.
+        if !estimate.is_empty() || has_named_units(self.declared(config)) {
+            self.keep_estimate(lease, start, estimate.clone());
+        }
         lease
     }
 

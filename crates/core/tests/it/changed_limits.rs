@@ -152,3 +152,45 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn limits_of_a_rule_are_restored_with_what_was_spent_and_replace_no_operators_limits() {
+    let config = config(1_000.0, "1e6/s");
+    let new = |now| Host::new(&config, now);
+    let (mut host, now) = (new(at(BEGIN_S)), at(BEGIN_S));
+    let rule = limits("100 tokens/min").into();
+    host.follow_rule(now, Some(&rule), &config);
+    granted(&mut host, now, 30, &config);
+    let spent = host.spent(&config).expect("a limit");
+    let mut restored = new(now);
+    restored
+        .join_spent(now, &spent, &config)
+        .expect("its own bytes");
+    assert_eq!(left(&restored, now, 0), 70);
+    assert!(!restored.is_new_rule(Some(&rule)));
+    // An operator's limits stay. What was spent counts for them.
+    let mut operated = new(now);
+    operated.declare(now, Some(limits("50 tokens/min")), &config);
+    operated
+        .join_spent(now, &spent, &config)
+        .expect("its own bytes");
+    assert_eq!(left(&operated, now, 0), 20);
+    // A record of an earlier version ends before the limits.
+    let mut declared = new(now);
+    declared.declare(now, Some(limits("100 tokens/min")), &config);
+    granted(&mut declared, now, 40, &config);
+    let earlier = declared.spent(&config).expect("a limit");
+    let (none, earlier) = earlier.split_last().expect("bytes");
+    assert_eq!(*none, 0);
+    let mut restored = new(now);
+    restored.follow_rule(now, Some(&rule), &config);
+    restored
+        .join_spent(now, earlier, &config)
+        .expect("bytes of an earlier version");
+    assert_eq!(left(&restored, now, 0), 60);
+    assert!(
+        restored
+            .join_spent(now, &spent[..spent.len() - 1], &config)
+            .is_err()
+    );
+}

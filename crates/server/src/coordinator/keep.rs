@@ -67,10 +67,21 @@ pub(crate) struct Aftermath {
     pub(crate) gone: Vec<u64>,
     /// Keys whose hold, breaker or quarantine must survive a kill.
     pub(crate) held: Vec<Key>,
-    /// Keys whose reports corrected what was spent of declared limits.
+    /// Keys of which less or more is spent of declared limits than was granted.
     pub(crate) settled: Vec<Key>,
+    /// Permits whose bodies are coming, with what they used so far.
+    pub(crate) corrected: Vec<(u64, UnitCosts)>,
     /// For each key in `held`, the index of the report that changed it.
     pub(crate) held_by: Vec<usize>,
+}
+
+impl Aftermath {
+    /// Notes what a permit used so far. Its body is coming.
+    pub(super) fn correct(&mut self, number: Number, used: &UnitCosts) {
+        if !used.is_empty() {
+            self.corrected.push((number.0, used.clone()));
+        }
+    }
 }
 
 /// The result of an [`Aftermath`].
@@ -231,12 +242,13 @@ impl Coordinator {
             gone,
             held,
             settled,
+            corrected,
             held_by,
         } = aftermath;
         if let Some(store) = self.journal()
             && self.enter_departed(store, settled.iter(), &[])
         {
-            store.write();
+            store.corrected(&corrected);
         }
         let mut not_durable = Vec::new();
         if !held.is_empty() {
@@ -389,6 +401,14 @@ impl Coordinator {
             is_kept && !coordinator.has_lost_a_task()
         });
         saved.await.unwrap_or(false)
+    }
+
+    /// Records that permits have ended, together with what they gave back.
+    pub(super) fn keep_ended(&self, ended: &Aftermath) {
+        if let Some(store) = self.journal() {
+            self.enter_departed(store, ended.settled.iter(), &[]);
+        }
+        self.keep_gone(&ended.gone);
     }
 
     /// Records that permits have ended.

@@ -192,13 +192,9 @@ impl Permits {
                     self.live.fetch_sub(1, Ordering::Relaxed);
                     gone(Number(*number), out);
                 }
-                // A permit whose outcome was reported has nothing left to report, so it is
-                // forgotten at once.
-                out.expired && (out.permit.is_none() || out.until + LATE <= now)
+                out.expired && out.until + LATE <= now
             }) {
-                if let Some(permit) = out.permit {
-                    permit.abandon();
-                }
+                out.abandon();
             }
         }
     }

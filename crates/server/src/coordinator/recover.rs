@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely::core::host::Host;
+use politely::core::host::{Host, LATE};
 use politely::core::key::Key;
 use politely::{Earlier, Recovery, SetError};
 use politely_api::wire;
@@ -142,9 +142,10 @@ impl Coordinator {
             };
             let start = Timestamp::from_micros(granted.start_us);
             let lease = Duration::from_millis(u64::from(granted.lease_ms));
-            if start + lease <= now {
+            if start + lease.max(LATE) <= now {
                 continue;
             }
+            let is_ended = start + lease <= now;
             let others: Result<Vec<Key>, _> =
                 granted.others.iter().map(|key| Key::parse(key)).collect();
             let keys = [vec![key], others.unwrap_or_default()].concat();
@@ -161,16 +162,20 @@ impl Coordinator {
             let worker = self.0.watch.workers.named(&granted.client, now);
             worker.granted(1);
             let number = Number(granted.permit);
-            if granted.wish != 0 {
+            if granted.wish != 0 && !is_ended {
                 let arrival = self.0.limiter.arrival();
                 self.0.wishes.restore(granted.wish, arrival, now, number);
             }
             let out = Out {
-                wish: granted.wish,
+                wish: if is_ended { 0 } else { granted.wish },
+                // A late report has its time from now on.
+                until: (start + lease).max(now),
                 ..Out::new(permit, &keys, worker, start, lease)
             };
             self.0.permits.put(number, out);
         }
+        // The leases that ended while no coordinator ran have expired.
+        self.sweep(now);
     }
 }
 

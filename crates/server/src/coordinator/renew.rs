@@ -3,6 +3,7 @@
 use politely_api::wire::{self, Cancelled, Renewed, RenewedPermit};
 
 use super::Coordinator;
+use super::keep::Aftermath;
 use super::names::{Name, Number};
 use super::permits::Entry;
 use super::wishes::{GivenUp, Wishes};
@@ -53,10 +54,10 @@ impl Coordinator {
     ///
     /// An id is known to the coordinator that was called under it, and to no other one.
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
-        let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
+        let (mut answer, mut ended) = (Cancelled::default(), Aftermath::default());
         for name in permits {
             let named = self.held(worker, name);
-            let taken = named.and_then(|number| self.take(number, worker, sent, &mut gone));
+            let taken = named.and_then(|number| self.take(number, worker, sent, &mut ended));
             let cancelled = match taken {
                 Some((out_wish, cancelled)) => {
                     if out_wish != 0 {
@@ -64,7 +65,7 @@ impl Coordinator {
                     }
                     cancelled
                 }
-                None => self.cancel_id(worker, name, sent, &mut gone),
+                None => self.cancel_id(worker, name, sent, &mut ended),
             };
             if cancelled {
                 answer.cancelled.push(name.clone());
@@ -74,12 +75,12 @@ impl Coordinator {
                 answer.lost.push(name.clone());
             }
         }
-        self.keep_gone(&gone);
+        self.keep_ended(&ended);
         answer
     }
 
     /// Cancels the request that `worker` made under `id`. Returns whether it was known.
-    fn cancel_id(&self, worker: &Worker, id: &str, sent: bool, gone: &mut Vec<u64>) -> bool {
+    fn cancel_id(&self, worker: &Worker, id: &str, sent: bool, ended: &mut Aftermath) -> bool {
         if id.is_empty() || id.chars().count() > wire::NAME_MAX {
             return false;
         }
@@ -100,7 +101,7 @@ impl Coordinator {
         for slot in (0..u64::from(slots)).rev() {
             let number = Number(first.0 + slot);
             if self.0.permits.is_of_wish(number, wish) {
-                let taken = self.take(number, worker, sent, gone);
+                let taken = self.take(number, worker, sent, ended);
                 cancelled |= taken.is_some_and(|(_, cancelled)| cancelled);
             }
         }
@@ -114,11 +115,14 @@ impl Coordinator {
         number: Number,
         worker: &Worker,
         sent: bool,
-        gone: &mut Vec<u64>,
+        ended: &mut Aftermath,
     ) -> Option<(u64, bool)> {
         let out = self.0.permits.take(number, worker)?;
-        gone.push(number.0);
+        ended.gone.push(number.0);
         let expired = out.expired;
+        if !expired && !sent {
+            ended.settled.extend(out.keys());
+        }
         match out.permit {
             Some(permit) if expired => permit.abandon(),
             Some(mut permit) if sent => permit.sent(),
@@ -138,15 +142,15 @@ impl Coordinator {
         worker: &Worker,
         granted: impl DoubleEndedIterator<Item = Number>,
     ) {
-        let mut gone = Vec::new();
+        let mut ended = Aftermath::default();
         for number in granted.rev() {
-            if let Some((wish, _)) = self.take(number, worker, false, &mut gone)
+            if let Some((wish, _)) = self.take(number, worker, false, &mut ended)
                 && wish != 0
             {
                 self.0.wishes.unread(wish);
             }
         }
-        self.keep_gone(&gone);
+        self.keep_ended(&ended);
     }
 }
 

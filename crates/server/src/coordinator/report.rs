@@ -131,7 +131,7 @@ impl Coordinator {
             if told.bytes > 0 || !used.is_empty() {
                 aftermath.settled.extend(out.keys());
             }
-            let answer = answered.clone().answer(told, now, false);
+            let answer = answered.clone().answer(told, now, out.expired);
             self.0.permits.settle(&mut shard, number, answered);
             aftermath.gone.push(number.0);
             return Ok(answer);
@@ -184,6 +184,7 @@ impl Coordinator {
         let answer = answered.clone().answer(told, now, directions.late);
         if let (Some(body), Some(Entry::Out(out))) = (body, shard.get(number)) {
             out.heard = Some(Box::new((body, answered)));
+            aftermath.correct(number, &report.used);
         } else {
             self.0.permits.settle(&mut shard, number, answered);
             aftermath.gone.push(number.0);

@@ -30,6 +30,7 @@ mod sessions;
     reason = "numbers that are set are in force to the bit"
 )]
 mod settings;
+mod settled;
 mod shared;
 mod trouble;
 mod waiting;

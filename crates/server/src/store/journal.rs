@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
+use politely::UnitCosts;
 
 use super::count::Counts;
 use super::record::{self, Departed, Granted, HEADER, Reader, Record};
@@ -221,11 +222,36 @@ impl Journal {
     /// Records the new leases of permits, in milliseconds after their starts. A lease never becomes
     /// shorter, because two calls may come in the wrong order. Skips permits that have ended.
     pub(super) fn renewed(&self, permits: &[(u64, u32)], counts: &Counts) {
+        self.revise(permits, counts, |known, &lease_ms| Granted {
+            lease_ms: lease_ms.max(known.lease_ms),
+            ..known
+        });
+    }
+
+    /// Records what permits used so far, in place of their estimates, and writes all entered
+    /// records. Skips permits that have ended.
+    pub(super) fn corrected(&self, permits: &[(u64, UnitCosts)], counts: &Counts) {
+        self.revise(permits, counts, |known, used| Granted {
+            units: known.units.corrected(used),
+            ..known
+        });
+    }
+
+    fn revise<T>(
+        &self,
+        permits: &[(u64, T)],
+        counts: &Counts,
+        revised: impl for<'a> Fn(Granted<'a>, &T) -> Granted<'a>,
+    ) {
         let mut locked = self.open.lock();
         let open = &mut *locked;
-        // The records of permits that are renewed are read from the file.
-        open.append(counts);
-        match open.renewals(permits) {
+        // The records of these permits are read from the file. Other entered records are written
+        // together with the new ones.
+        let is_entered = |(permit, _): &(u64, T)| open.entered.contains(permit);
+        if permits.iter().any(is_entered) {
+            open.append(counts);
+        }
+        match open.revisions(permits, revised) {
             Ok(places) => {
                 if open.append(counts) {
                     open.live.extend(places);
@@ -355,23 +381,22 @@ impl Open {
         Ok(())
     }
 
-    /// Appends new records of the permits with their new leases to the buffer. Returns the places
-    /// of these records.
-    fn renewals(&mut self, permits: &[(u64, u32)]) -> io::Result<Vec<(u64, u64)>> {
+    /// Appends revised records of the permits to the buffer. Returns the places of these records.
+    fn revisions<T>(
+        &mut self,
+        permits: &[(u64, T)],
+        revised: impl for<'a> Fn(Granted<'a>, &T) -> Granted<'a>,
+    ) -> io::Result<Vec<(u64, u64)>> {
         let mut places = Vec::with_capacity(permits.len());
-        for &(permit, lease_ms) in permits {
+        for &(permit, ref news) in permits {
             let Some(&place) = self.live.get(&permit) else {
                 continue;
             };
             (&*self.file).seek(SeekFrom::Start(place))?;
             let mut reader = Reader::new(&*self.file);
             let known = written_for(permit, &mut reader)?;
-            let renewed = Granted {
-                lease_ms: lease_ms.max(known.lease_ms),
-                ..known
-            };
             places.push((permit, self.len + self.buffer.len() as u64));
-            record::granted(&mut self.buffer, &renewed)?;
+            record::granted(&mut self.buffer, &revised(known, news))?;
         }
         Ok(places)
     }

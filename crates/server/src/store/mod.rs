@@ -37,8 +37,8 @@ use std::time::Duration;
 use commit::{Batch, Committer};
 use count::Counts;
 use journal::Journal;
-use politely::Snapshot;
 use politely::core::Timestamp;
+use politely::{Snapshot, UnitCosts};
 use record::Departed;
 use seal::Versioned;
 use tables::Tables;
@@ -321,11 +321,6 @@ impl Store {
         self.journal.enter_departed(&departed, &self.counts);
     }
 
-    /// Writes what was entered into the journal. A failure is counted.
-    pub fn write(&self) {
-        self.journal.write(&self.counts);
-    }
-
     /// Records that permits were reported, cancelled or expired. Skips unknown permits.
     pub fn gone(&self, permits: &[u64]) {
         self.journal.gone(permits, &self.counts);
@@ -335,6 +330,12 @@ impl Store {
     /// permits.
     pub fn renewed(&self, permits: &[(u64, u32)]) {
         self.journal.renewed(permits, &self.counts);
+    }
+
+    /// Records what permits used so far, in place of their estimates, with all that was entered.
+    /// Skips unknown permits.
+    pub fn corrected(&self, permits: &[(u64, UnitCosts)]) {
+        self.journal.corrected(permits, &self.counts);
     }
 
     /// Returns the counters since the store was opened.

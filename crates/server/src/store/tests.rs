@@ -66,7 +66,7 @@ fn permit(permit: u64, key: &str) -> Granted<'_> {
         wish: 0,
         client: "worker".into(),
         others: Vec::new(),
-        units: politely::UnitCosts::NONE,
+        units: UnitCosts::NONE,
     }
 }
 

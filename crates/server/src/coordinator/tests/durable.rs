@@ -27,6 +27,9 @@ pub(super) fn copied(dir: &std::path::Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(dir).unwrap() {
         let file = file.unwrap();
+        if file.path().is_dir() {
+            continue;
+        }
         std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
     }
     copy

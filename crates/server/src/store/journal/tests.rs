@@ -28,7 +28,7 @@ fn permit(permit: u64) -> Granted<'static> {
         wish: permit / 2,
         client: "worker".into(),
         others: Vec::new(),
-        units: politely::UnitCosts::NONE,
+        units: UnitCosts::NONE,
     }
 }
 
