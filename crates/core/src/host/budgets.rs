@@ -284,8 +284,8 @@ impl Host {
         spent.is_none_or(|spent| spent.is_clear(now, self.declared(config)))
     }
 
-    /// Returns what was spent of the declared limits and of the gap that a rule sets, and the limits
-    /// of that rule, as bytes for [`Host::join_spent`]. `None` for a key without any.
+    /// Returns what was spent of the declared limits and of the gap that a rule sets, and the
+    /// limits of that rule, as bytes for [`Host::join_spent`]. `None` for a key without any.
     pub fn spent(&self, config: &Config) -> Option<Vec<u8>> {
         let is_limited = !self.declared(config).windows().is_empty();
         if !is_limited && !self.is_spaced() {

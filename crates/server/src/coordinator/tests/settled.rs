@@ -9,7 +9,7 @@ use crate::store::Store;
 
 const LIMIT: u64 = 1_000;
 
-/// Who declares the limits of the key.
+/// The source of a key's limits.
 #[derive(Clone, Copy, Debug)]
 enum Declared {
     ByOperator,
