@@ -35,8 +35,8 @@
 //! - With the feature `coordinator`, `Limiter::builder().coordinator(url)` acquires permits from a
 //!   `politely serve` (module `coordinator`).
 //! - With the feature `redis`, `Limiter::builder().store(engine)` keeps the keys in Redis or Valkey
-//!   ([`store`], [`cells`]). The features `postgres` and `zookeeper` do
-//!   the same for `PostgreSQL` and `ZooKeeper`.
+//!   ([`store`], [`cells`]). The features `postgres` and `zookeeper` do the same for `PostgreSQL`
+//!   and `ZooKeeper`.
 //!
 //! Further features:
 //!
