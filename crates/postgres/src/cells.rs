@@ -139,6 +139,7 @@ impl crate::url::Place {
     pub(crate) fn refused(&self, why: &tokio_postgres::Error) -> EngineError {
         let mut text = match why.as_db_error() {
             Some(db) => db.message().to_owned(),
+            // Its words alone omit the cause.
             None => {
                 std::error::Error::source(why).map_or(why.to_string(), |it| format!("{why}: {it}"))
             }

@@ -21,10 +21,13 @@ use crate::{Postgres, Result};
 /// How often a connection deletes the rows of cells that expired.
 const SWEEP: Duration = Duration::from_hours(1);
 
+/// The most rows that are deleted at a time, so that other requests wait for a moment only.
+const SWEPT_MAX: i64 = 1_000;
+
 /// Deletes expired rows, unless a change locks them.
-const SWEPT: &str = "DELETE FROM politely_cells WHERE name IN (
+const SWEEP_SOME: &str = "DELETE FROM politely_cells WHERE name IN (
     SELECT name FROM politely_cells WHERE expires < clock_timestamp()
-    LIMIT 10000 FOR UPDATE SKIP LOCKED)";
+    LIMIT $1 FOR UPDATE SKIP LOCKED)";
 
 /// What each connection does first. A row is changed often, so each page keeps room for its next
 /// version. The start of a value is compared, so values are not compressed. Two processes must not
@@ -64,12 +67,12 @@ pub(crate) struct Session {
     pub(crate) read: Statement,
     pub(crate) change: Statement,
     pub(crate) time: Statement,
-    tasks: Vec<AbortHandle>,
+    driving: AbortHandle,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
+        self.driving.abort();
     }
 }
 
@@ -115,7 +118,7 @@ async fn open(place: Arc<Place>, notices: Option<Notices>) -> Result<Arc<Session
     let driving = tokio::spawn(drive(connection, sender, notices.clone()));
     let prepared = prepare(&client, notices.is_some()).await;
     let (channel, run, [read, change, time]) = prepared.map_err(|why| place.refused(&why))?;
-    let session = Arc::new_cyclic(|session| Session {
+    let session = Arc::new(Session {
         client,
         place,
         channel,
@@ -123,10 +126,15 @@ async fn open(place: Arc<Place>, notices: Option<Notices>) -> Result<Arc<Session
         read,
         change,
         time,
-        tasks: vec![
-            driving.abort_handle(),
-            tokio::spawn(attend(Weak::clone(session), names, notices)).abort_handle(),
-        ],
+        driving: driving.abort_handle(),
+    });
+    let weak = Arc::downgrade(&session);
+    tokio::spawn(async move {
+        // The first ends with the connection.
+        tokio::select! {
+            () = hear(&weak, names, notices) => {}
+            () = sweep(&weak) => {}
+        }
     });
     Ok(session)
 }
@@ -167,27 +175,31 @@ async fn drive(
     }
 }
 
-/// Reads the cells that notices name, and deletes expired rows now and then.
-async fn attend(
-    session: Weak<Session>,
+/// Reads the cells that notices name, until the connection ends.
+async fn hear(
+    session: &Weak<Session>,
     mut names: UnboundedReceiver<String>,
     notices: Option<Notices>,
 ) {
-    let mut sweep = tokio::time::interval(SWEEP);
+    while let Some(name) = names.recv().await {
+        let more = std::iter::from_fn(|| names.try_recv().ok());
+        let cells: HashSet<_> = more.chain([name]).map(|name| cell_of(&name)).collect();
+        if let (Some(session), Some(notices)) = (session.upgrade(), &notices) {
+            notices.tell(&session, cells).await;
+        }
+    }
+}
+
+/// Deletes expired rows now and then.
+async fn sweep(session: &Weak<Session>) {
+    let mut due = tokio::time::interval(SWEEP);
     loop {
-        tokio::select! {
-            name = names.recv() => {
-                let Some(name) = name else { return };
-                let more = std::iter::from_fn(|| names.try_recv().ok());
-                let cells: HashSet<_> = more.chain([name]).map(|name| cell_of(&name)).collect();
-                let (Some(session), Some(notices)) = (session.upgrade(), &notices) else { return };
-                notices.tell(&session, cells).await;
-            }
-            _ = sweep.tick() => {
-                // The table may not be there for a moment, and the next sweep deletes as well.
-                if let Some(session) = session.upgrade() {
-                    let _ = session.client.execute(SWEPT, &[]).await;
-                }
+        due.tick().await;
+        while let Some(session) = session.upgrade() {
+            let swept = session.client.execute(SWEEP_SOME, &[&SWEPT_MAX]).await;
+            // After an error the next sweep deletes as well.
+            if swept.unwrap_or_default() < SWEPT_MAX as u64 {
+                break;
             }
         }
     }

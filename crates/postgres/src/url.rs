@@ -66,6 +66,9 @@ impl Place {
         let others = others.finish().replace('+', "%20");
         let config: Result<Config, _> = format!("{base}?{others}").parse();
         let mut config = config.map_err(|why| UrlError::Invalid(reason(&why)))?;
+        if config.get_hosts().is_empty() {
+            return Err(UrlError::Invalid("no host".to_owned()));
+        }
         let tls = match mode.as_str() {
             "disable" => None,
             "require" | "verify-full" => Some(Arc::new(tls(roots)?)),
@@ -169,6 +172,8 @@ mod tests {
                 "postgres://ann:hidden@a:b/db",
                 "no URL of a PostgreSQL server",
             ),
+            ("postgres://", "(no host)"),
+            ("postgres:///db", "(no host)"),
             ("postgres://a/db?colour=hidden", "colour"),
             (
                 "postgres://a/db?sslmode=prefer",

@@ -18,7 +18,8 @@
 //! | `nginx.rs`, `express.rs`, `flask.rs` | the servers behind these hosts |
 //! | `log.rs` | the requests that a host saw |
 //! | `steady.rs` | the share of its limit that a client used, and its refusals |
-//! | `redis/`, `postgres.rs`, `zookeeper.rs`, `collector.rs` | engines and a collector that tests stop |
+//! | `redis/`, `postgres.rs`, `zookeeper.rs` | engines that tests stop |
+//! | `collector.rs` | a collector that tests stop |
 //! | `process.rs` | processes that end with the test, and the programs that tests need |
 //!
 //! # What is not here

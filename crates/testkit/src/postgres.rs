@@ -100,16 +100,6 @@ impl PostgresServer {
         self.process = None;
     }
 
-    /// Suspends the server's first process: it accepts no connections.
-    pub fn freeze(&self) {
-        self.process.as_ref().expect("it runs").freeze();
-    }
-
-    /// Continues the server after [`PostgresServer::freeze`].
-    pub fn thaw(&self) {
-        self.process.as_ref().expect("it runs").thaw();
-    }
-
     /// Carries out a command as the administrator, and returns its first column.
     pub fn order(&self, sql: &str) -> String {
         let out = Command::new(tool("psql"))

@@ -52,8 +52,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOW:TIME", requires = "frontier", value_parser = spacing, allow_hyphen_values = true)]
     pub(crate) frontier_spacing: Option<politely_server::Spacing>,
     /// Share all keys with other coordinators, in cells of the engine at URL (redis://…,
-    /// postgres://… or zookeeper://…; docs/how-to/run-a-fleet.md); --state keeps what was learned
-    /// in DIR too
+    /// postgres://… or zookeeper://…; docs/how-to/run-a-fleet.md); --state keeps what was
+    /// learned in DIR too
     #[arg(long, value_name = "URL", conflicts_with = "memory")]
     pub(crate) store: Option<String>,
     /// While that engine is unavailable: grant nothing (closed), or let each process use its share

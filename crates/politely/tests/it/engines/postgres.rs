@@ -220,9 +220,13 @@ async fn expired_cells_are_deleted_at_the_next_start() {
         .compare_and_set(vec![short, write("long", None, value(1, b""))])
         .await;
     assert_eq!(written, vec![Ok(Written::Done); 2]);
+    // More than are deleted at a time.
+    let many = "INSERT INTO politely_cells SELECT 'many-' || n, 'value', now() FROM generate_series(1, 12000) n";
+    server.order(many);
     let next = client(&server.url());
     let gone = async {
-        while read(&*next, "short").await != Ok(None) {
+        let rows = "SELECT count(*) FROM politely_cells";
+        while read(&*next, "short").await != Ok(None) || server.order(rows) != "1" {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
