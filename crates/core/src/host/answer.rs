@@ -243,7 +243,7 @@ impl Directions {
     /// Returns what the answer of `report` means. One that proved to be a limit of its host is a
     /// refusal, whatever its status says.
     pub fn meaning(&self, report: &Report) -> Signal {
-        if self.doubt == Doubt::Limited && (report.odd().is_some() || report.is_plain_error()) {
+        if self.doubt == Doubt::Limited && (report.odd().is_some() || report.is_error()) {
             Signal::RateLimited
         } else {
             report.signal

@@ -1,10 +1,11 @@
-//! Tells plain 500s of an overloaded host from pages that are broken: by fewer requests.
+//! Tells errors of an overloaded host from pages that are broken: by fewer requests. An error is a
+//! plain 500, what a gateway answers, or no answer.
 //!
-//! If many answers are 500s, the host gets requests a little slower than it served pages. An
+//! If many answers are errors, the host gets requests a little slower than it served pages. An
 //! overloaded host then serves nearly all of them. Broken pages fail at any rate. Wald's sequential
 //! test (1945) of the share of errors against a quarter of it decides which it is, after some
-//! twenty answers. From then on, 500s of an overloaded host are refusals where they come more often
-//! than in the trial, by a cumulative sum (Page 1954). The others are those of broken pages.
+//! twenty answers. From then on, errors of an overloaded host are refusals where they come more
+//! often than in the trial, by a cumulative sum (Page 1954). The others are those of broken pages.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +15,8 @@ use crate::Timestamp;
 const WINDOW: u8 = 48;
 /// The fewest errors in a window that begin a trial: a quarter.
 const ERRORS_MIN: f32 = 12.0;
-/// The number of errors in a row that are an outage. It says nothing about other times.
-const OUTAGE: u8 = 10;
+/// The number of errors in a row that count, so that one outage begins no trial.
+const OUTAGE: u8 = 8;
 /// How many more errors than usual begin a trial although the last one showed broken pages, or show
 /// that fewer requests do not help.
 const MORE_ERRORS: f32 = 12.0;
@@ -40,7 +41,7 @@ const REFUSAL: f32 = 4.5;
 /// The part of a window in the share of broken pages.
 const FOLLOWS: f32 = 0.25;
 
-/// The knowledge about the plain 500s of one host.
+/// The knowledge about the errors of one host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ErrorTrial {
     stage: Stage,
@@ -59,7 +60,7 @@ pub(super) struct ErrorTrial {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 enum Stage {
-    /// 500s are those of their pages.
+    /// Errors are those of their pages.
     #[default]
     Pages,
     /// Fewer requests are sent, to find out.
@@ -100,15 +101,20 @@ impl ErrorTrial {
         rate: f64,
     ) -> bool {
         let mut is_refusal = false;
-        let was_outage = self.run >= OUTAGE;
         self.run = if is_error {
             self.run.saturating_add(1)
         } else {
             0
         };
-        if was_outage && !matches!(self.stage, Stage::Trial { .. }) {
-            (self.answers, self.errors) = (0, 0);
-            return false;
+        if self.run > OUTAGE {
+            match self.stage {
+                Stage::Pages => return false,
+                Stage::Trial { .. } => {}
+                Stage::Overload { .. } => {
+                    (self.answers, self.errors) = (0, 0);
+                    return false;
+                }
+            }
         }
         match &mut self.stage {
             Stage::Trial { first, .. } | Stage::Overload { first, .. } if lease < *first => {

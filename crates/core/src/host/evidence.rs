@@ -110,6 +110,8 @@ pub(super) struct Evidence {
     pub(super) record: i8,
     /// Whether refusals suddenly become more frequent.
     refusals: RefusalCusum,
+    /// Whether the host ever refused with a status that means it.
+    pub(super) says_refusals: bool,
     /// The law before the cuts whose causes are marked as `cut`.
     undo: Option<KeyLaw>,
 }
@@ -201,8 +203,13 @@ impl Evidence {
     pub(super) fn served(&mut self, url: Option<u32>, lease: LeaseId, was_open: bool) {
         if let Some(at) = url.and_then(|url| self.find(url)) {
             self.record = (self.record.min(0) - 1).max(RECORD.0);
-            if self.failed.remove(at).cut != Cut::No {
+            let failed = self.failed.remove(at);
+            if failed.cut != Cut::No {
                 self.keep_cuts();
+            }
+            if failed.standing == Standing::Proven {
+                // The proof was wrong, so those of the others may be as well.
+                self.has_a_limit();
             }
         }
         if was_open && usize::from(self.run) >= URLS_MAX {
@@ -253,14 +260,15 @@ impl Evidence {
         next: LeaseId,
         served_before: bool,
     ) -> Fault {
+        let may_be_a_limit = self.may_be_a_limit(kind);
         if let Some(at) = self.find(url) {
             let failed = &mut self.failed[at];
-            failed.is_refused = kind == Kind::Refusal;
+            failed.is_refused = may_be_a_limit;
             if failed.standing != Standing::Unclear {
                 let is_again = lease.0 >= failed.since;
                 if failed.standing == Standing::Suspect
                     && is_again
-                    && kind == Kind::Refusal
+                    && may_be_a_limit
                     && (self.record < 0 || self.refusals.are_rising())
                 {
                     // URLs that this host refused were served later, or it now refuses new URLs
@@ -285,12 +293,12 @@ impl Evidence {
             self.failed.push(FailedUrl {
                 since: next.0,
                 url,
-                is_refused: kind == Kind::Refusal,
+                is_refused: may_be_a_limit,
                 standing: Standing::Unclear,
                 cut: Cut::No,
             });
             self.run = self.run.saturating_add(1);
-            if kind == Kind::Refusal && self.refusals.refused(url, self.usual.get()) {
+            if may_be_a_limit && self.refusals.refused(url, self.usual.get()) {
                 self.has_a_limit();
             }
         }
@@ -312,6 +320,12 @@ impl Evidence {
             _ => self.is_rare(RARE_RUN),
         };
         if rare { Fault::Host } else { Fault::Url }
+    }
+
+    /// Returns whether a limit may cause such a failure. A limit refuses in one way: if it never says
+    /// so itself, its gateway may answer for it.
+    fn may_be_a_limit(&self, kind: Kind) -> bool {
+        kind == Kind::Refusal || kind == Kind::Trouble && !self.says_refusals
     }
 
     const fn counts_at_first_sight(&self, kind: Kind) -> bool {
@@ -440,6 +454,7 @@ impl Evidence {
         self.usual.join(other.usual);
         self.refusals.join(&other.refusals);
         self.record = self.record.min(other.record);
+        self.says_refusals |= other.says_refusals;
         if self.undo != other.undo {
             self.keep_cuts();
         }

@@ -34,7 +34,7 @@ fn few_urls_are_remembered_and_a_proven_one_makes_room() {
     fails(&mut evidence, 1, Kind::Refusal, 2);
     assert!(evidence.is_proven(1));
     for url in 2..30 {
-        fails(&mut evidence, url, Kind::Trouble, u64::from(url) + 2);
+        fails(&mut evidence, url, Kind::Error, u64::from(url) + 2);
     }
     assert_eq!(evidence.failed.len(), URLS_MAX);
     assert!(!evidence.suspects(1) && evidence.is_plausible());

@@ -134,8 +134,9 @@ impl Host {
             let signal = match fault {
                 _ if doubt == Doubt::Limited => Some(Signal::RateLimited),
                 _ if matches!(doubt, Doubt::Suspected | Doubt::Checking) => None,
-                Fault::Host => Some(report.signal),
                 Fault::Page if self.may_be_overload(report) => None,
+                Fault::Host if bad && self.may_be_overload(report) => Some(Signal::RateLimited),
+                Fault::Host => Some(report.signal),
                 Fault::Page => Some(Signal::Ok),
                 Fault::Outage | Fault::Url => None,
             };

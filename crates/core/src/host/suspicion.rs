@@ -87,7 +87,7 @@ pub(super) struct Suspicion {
     ordinary: SmallVec<[u32; 2]>,
     /// The answers before the present run, and how many of them were odd.
     usual: UsualShare,
-    /// Whether plain 500s are those of an overloaded host.
+    /// Whether errors are those of an overloaded host.
     errors: ErrorTrial,
 }
 
@@ -346,7 +346,7 @@ impl Host {
     #[inline]
     pub(super) fn is_known_limit(&self, report: &Report) -> bool {
         let limit = self.suspicion().and_then(|suspicion| suspicion.limit);
-        limit.is_some() && report.odd() == limit
+        limit.is_some() && report.odd().or(report.trouble()) == limit
     }
 
     /// Handles the suspicion after a report. Returns what it says about the page's answer.
@@ -364,8 +364,8 @@ impl Host {
         self.see(now, lease, report, rng)
     }
 
-    /// Notes an answer that tells whether plain 500s are those of an overloaded host. Returns
-    /// whether this one is.
+    /// Notes an answer that tells whether errors are those of an overloaded host. Returns whether
+    /// this one is.
     #[inline]
     pub(super) fn is_refused_by_error(
         &mut self,
@@ -374,7 +374,7 @@ impl Host {
         report: &Report,
         config: &Config,
     ) -> bool {
-        let is_error = report.is_plain_error();
+        let is_error = self.may_be_an_overload(report);
         match lease {
             Some(lease)
                 if is_error || report.signal == Signal::Ok && self.suspicion().is_some() =>
@@ -384,6 +384,11 @@ impl Host {
             }
             _ => false,
         }
+    }
+
+    /// Returns whether an overload may cause the error. A host that refuses by status needs none.
+    fn may_be_an_overload(&self, report: &Report) -> bool {
+        report.is_error() && (report.signal == Signal::UrlError || !self.says_refusals())
     }
 
     #[cold]
@@ -402,10 +407,10 @@ impl Host {
     /// Returns whether the answer may be a refusal of an overloaded host.
     pub(super) fn may_be_overload(&self, report: &Report) -> bool {
         let suspicion = self.suspicion();
-        report.is_plain_error() && suspicion.is_some_and(|known| known.errors.is_overload())
+        self.may_be_an_overload(report) && suspicion.is_some_and(|known| known.errors.is_overload())
     }
 
-    /// Returns the rate at which a trial tells whether plain 500s are those of an overloaded host,
+    /// Returns the rate at which a trial tells whether errors are those of an overloaded host,
     /// requests per second.
     #[inline]
     pub(super) fn trial_rate(&self) -> Option<f64> {

@@ -63,6 +63,9 @@ impl Host {
             // `reported` includes this report already.
             Box::new(Evidence::after(reported.saturating_sub(1)))
         });
+        let is_gateways = matches!(report.status, None | Some(500..=502 | 504..=528 | 530..));
+        evidence.says_refusals |=
+            kind == Kind::Refusal && (report.retry_after.is_some() || !is_gateways);
         let refuses_urls = evidence.record >= OWN_FAULTS || evidence.is_proven(url);
         let fault = evidence.failed(url, kind, lease.id, next, served_before);
         match kind {
@@ -70,6 +73,12 @@ impl Host {
             _ if !served_before => fault,
             _ => told(fault),
         }
+    }
+
+    /// Returns whether the host ever refused with a status that means it.
+    pub(super) fn says_refusals(&self) -> bool {
+        let evidence = self.rare.as_ref().and_then(|rare| rare.evidence.as_ref());
+        evidence.is_some_and(|evidence| evidence.says_refusals)
     }
 
     /// Returns whether the last answer for `url` is known to be a failure.

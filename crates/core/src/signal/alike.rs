@@ -32,9 +32,19 @@ impl Report {
         }
     }
 
-    /// Returns whether the answer is a 500, of an overloaded host or of a broken page.
-    pub(crate) fn is_plain_error(&self) -> bool {
-        self.signal == Signal::UrlError && self.status == Some(500)
+    /// Returns what a failure that says nothing of a limit shares with others: its status, or 0
+    /// without an answer.
+    pub(crate) fn trouble(&self) -> Option<u32> {
+        let is_trouble = self.signal == Signal::Overloaded
+            && self.retry_after.is_none()
+            && !matches!(self.status, Some(503 | 529));
+        is_trouble.then(|| self.status.unwrap_or_default().into())
+    }
+
+    /// Returns whether this is an error of an overloaded host or of a broken page: a plain 500, what
+    /// a gateway answers, or no answer.
+    pub(crate) fn is_error(&self) -> bool {
+        self.signal == Signal::UrlError && self.status == Some(500) || self.trouble().is_some()
     }
 }
 

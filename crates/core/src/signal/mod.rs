@@ -229,7 +229,7 @@ impl Report {
                 status: None,
                 failure: None,
                 // The host may refuse this page as it refuses others.
-                alike: self.odd().map_or(Alike::Nothing, Alike::Of),
+                alike: (self.odd().or(self.trouble())).map_or(Alike::Nothing, Alike::Of),
                 ..first
             }
         } else {

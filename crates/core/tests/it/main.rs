@@ -5,6 +5,7 @@ mod bad_pages;
 mod budgets;
 mod changed_limits;
 mod evict;
+mod gateway_limit;
 mod join;
 mod ladder;
 mod late_usage;

@@ -62,6 +62,8 @@ struct Crawl {
     now: Timestamp,
     /// The bucket of the limit: requests per second, burst, tokens, and the time of the tokens.
     bucket: (f64, f64, f64, Timestamp),
+    /// What the limit answers.
+    refusal: Fault,
     under_way: BinaryHeap<UnderWay>,
     requests: u64,
     served: u64,
@@ -79,6 +81,7 @@ impl Crawl {
             rng: Rng::new(seed),
             now: BEGIN,
             bucket: (rate, burst, burst, BEGIN),
+            refusal: Fault::Status(429),
             under_way: BinaryHeap::new(),
             requests: 0,
             served: 0,
@@ -149,6 +152,11 @@ impl Crawl {
                 let Some((Reverse((_, number)), lease, answer)) = self.under_way.pop() else {
                     return;
                 };
+                let fault = if answer == Answer::Refused {
+                    self.refusal
+                } else {
+                    fault
+                };
                 let report = report(answer, fault, number);
                 self.host
                     .report(self.now, lease, &report, &self.config, &mut self.rng);
@@ -190,9 +198,8 @@ fn report(answer: Answer, fault: Fault, number: u64) -> Report {
     };
     let outcome = match (answer, fault) {
         (Answer::Served, _) => status(200),
-        (Answer::Refused, _) => status(429),
-        (Answer::Faulty, Fault::Status(code)) => status(code),
-        (Answer::Faulty, Fault::Failed(failure)) => Outcome::Failed(failure),
+        (_, Fault::Status(code)) => status(code),
+        (_, Fault::Failed(failure)) => Outcome::Failed(failure),
     };
     let latency = if answer == Answer::Faulty && fault == Fault::Failed(Failure::Timeout) {
         TIME_OUT
@@ -283,5 +290,33 @@ proptest! {
         let silence = if fault == Fault::Failed(Failure::Timeout) { TIME_OUT } else { Duration::ZERO };
         let most = alone + silence + Duration::from_millis(3 * length_ms) + Duration::from_secs(5);
         prop_assert!(time <= most, "{time:?}, {alone:?} without the outage");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// A limit that its gateway answers for looks like trouble, or like bad pages, at each refusal.
+    /// That fewer requests end it tells them apart. Less than a quarter of all answers begins no
+    /// trial of fewer requests.
+    #[test]
+    fn a_limit_that_answers_as_trouble_does_is_kept(
+        rate in 1.0_f64..40.0,
+        burst in 1.0_f64..20.0,
+        refusal in proptest::sample::select(vec![
+            Fault::Status(502),
+            Fault::Status(504),
+            Fault::Status(521),
+            Fault::Failed(Failure::Reset),
+        ]),
+        seed: u64,
+    ) {
+        let mut crawl = Crawl { refusal, ..Crawl::new(rate, burst, seed) };
+        crawl.go_on(Duration::from_mins(10), false, refusal, |_| false);
+        let (requests, served) = (crawl.requests, crawl.served);
+        crawl.go_on(Duration::from_mins(20), false, refusal, |_| false);
+        let (requests, served) = (crawl.requests - requests, crawl.served - served);
+        let (used, refused) = (served as f64 / (rate * 1_200.0), 1.0 - served as f64 / requests as f64);
+        prop_assert!(used >= 0.8 && refused <= 0.2, "{used} used, {refused} refused");
     }
 }
