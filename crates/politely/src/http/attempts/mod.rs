@@ -68,6 +68,7 @@ mod heard;
 mod origins;
 mod partial;
 mod targets;
+mod terms;
 mod trouble;
 
 use std::fmt;
@@ -103,6 +104,8 @@ use heard::{Heard, Sent, Unreported};
 pub use origins::Origins;
 pub use partial::PartialContent;
 use targets::Targets;
+use terms::Waiting;
+pub use terms::{Terms, Waited};
 pub use trouble::trouble_of;
 
 /// Maximum number of repeats of a request that the server did not process, before it counts as
@@ -123,6 +126,14 @@ pub struct Attempts {
     answered: Arc<Origins>,
     targets: Arc<Targets>,
     own_machine: Arc<OwnMachine>,
+}
+
+/// Where a request goes, and for whom.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    url: &'a Url,
+    keys: &'a [Key],
+    labels: Option<&'a Labels>,
 }
 
 type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
@@ -198,21 +209,43 @@ impl Attempts {
     pub(crate) async fn run<X: Exchange>(
         &self,
         exchange: &mut X,
-        mut request: X::Request,
+        request: X::Request,
     ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
         let url = X::url(&request).map_err(NotSent::from)?.into_owned();
-        let page = Resource::of(url.as_str());
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
-        let labels = exchange.labels(&request).cloned();
-        let labels = labels.as_ref();
+        let labels = exchange.extensions(&request).get::<Labels>().cloned();
+        let terms = exchange.extensions(&request).get::<Terms>().cloned();
+        let asked = Origin {
+            url: &url,
+            keys: &keys,
+            labels: labels.as_ref(),
+        };
+        let mut waiting = Waiting::new(&self.limiter, terms.as_ref(), &keys[0]);
+        let sending = self.until_served(exchange, request, asked, &mut waiting);
+        let mut response = sending.await?;
+        if let Some(waited) = waiting.into_waited() {
+            response.extensions_mut().insert(waited);
+        }
+        Ok(response)
+    }
+
+    async fn until_served<X: Exchange>(
+        &self,
+        exchange: &mut X,
+        mut request: X::Request,
+        asked: Origin<'_>,
+        waiting: &mut Waiting<'_>,
+    ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
+        let Origin { url, keys, labels } = asked;
         let consumer = labels.and_then(|labels| labels.get(Labels::CLIENT));
         let consumer = consumer.unwrap_or_default();
-        let mut plan = self.plan_of(&keys, &url, X::method(&request), labels)?;
+        let mut plan = self.plan_of(keys, url, X::method(&request), labels)?;
         let key = &plan.key().clone();
         let wants_part = X::headers(&request).contains_key(RANGE);
+        let page = Resource::of(url.as_str());
         let rest = self.targets.rest(page, self.limiter.now());
         if !rest.is_zero() {
-            sleep(rest).await;
+            waiting.during(&plan, sleep(rest)).await?;
         }
         let mut attempt = Attempt::first(X::method(&request).clone());
         loop {
@@ -220,11 +253,18 @@ impl Attempts {
             let asked = self.limiter.now();
             let head = Head {
                 method: &attempt.method,
-                url: &url,
+                url,
                 labels,
+                priority: waiting.priority(),
             };
-            self.until_machine_works().await;
-            let permit = self.limiter.acquire_planned(&plan, head, consumer).await;
+            let ask = waiting.ask(&plan);
+            let permit = async {
+                self.until_machine_works().await;
+                self.limiter
+                    .acquire_planned(&plan, ask, head, consumer)
+                    .await
+            };
+            let permit = waiting.during(&plan, permit).await?;
             let mut permit = permit.map_err(NotSent::from)?;
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
@@ -242,7 +282,7 @@ impl Attempts {
                 permit,
                 latency,
                 plan: &plan,
-                url: &url,
+                url,
                 wants_part,
             };
             let heard = self.hear::<X>(result, ended).instrument(span.clone());
@@ -288,15 +328,19 @@ impl Attempts {
                 }
                 Some(Judged::GiveUp(_)) => return came,
             };
+            let opens = (self.limiter.now() + after).max(directions.hold_until);
+            if !waiting.reaches(opens) {
+                return came;
+            }
             // Frees the slot together with the response, before the request waits again.
             drop(came);
             if !after.is_zero() {
-                sleep(after).await;
+                waiting.during(&plan, sleep(after)).await?;
             }
             attempt = attempt.following(&report, after);
             request = copy;
             // A part of the host may be held since then.
-            plan = self.plan_of(&keys, &url, X::method(&request), labels)?;
+            plan = self.plan_of(keys, url, X::method(&request), labels)?;
         }
     }
 
