@@ -328,7 +328,7 @@ fn word(value: &impl clap::ValueEnum) -> String {
 }
 
 /// Reads the tokens that the coordinator accepts. The environment holds one token only.
-fn tokens(file: Option<&Path>) -> Result<Option<Tokens>, Wrong> {
+pub(crate) fn tokens(file: Option<&Path>) -> Result<Option<Tokens>, Wrong> {
     let Some(found) = token::read(file)? else {
         return Ok(None);
     };
