@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use politely::DeclaredLimits;
 
-use crate::config::{Knobs, Labels, LawName, OnUnavailableName, Profile, StoreUnavailable};
+#[cfg(feature = "proxy")]
+use crate::config::Knobs;
+use crate::config::{Labels, LawName, OnUnavailableName, Profile, StoreUnavailable};
 use crate::log::Form;
 use crate::units::{RateText, Span, number, whole};
 
@@ -112,6 +114,7 @@ pub(crate) struct ProxyArgs {
     pub(crate) log: Form,
 }
 
+#[cfg(feature = "proxy")]
 impl ProxyArgs {
     /// Returns the settings of the limits, in the form that all commands check and apply.
     pub(crate) fn knobs(&mut self) -> Knobs {

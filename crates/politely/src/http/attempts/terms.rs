@@ -38,7 +38,7 @@ pub struct Waited {
     pub key: Key,
     /// The time that it waited for permits and between attempts, over all attempts.
     pub length: Duration,
-    /// Why it waited, in words. `None` if it did not wait, or if only a coordinator knows.
+    /// Why it waited, in words. `None` if it did not wait.
     pub reason: Option<String>,
     /// The time until the key may grant again, if that is known.
     pub again: Option<Duration>,
@@ -155,7 +155,13 @@ impl<'a> Waiting<'a> {
             waited.reason = Some(reason);
             waited.again = at.map(|at| at.since(now));
         } else if waited.reason.is_none() {
-            waited.reason = self.limiter.last_error();
+            let by = if self.limiter.is_shared() {
+                "waits for the coordinator or the engine"
+            } else {
+                "waits before its next attempt"
+            };
+            let trouble = self.limiter.last_error();
+            waited.reason = trouble.or_else(|| Some(by.to_owned()));
         }
     }
 
