@@ -49,15 +49,13 @@ pub(super) async fn serve(
     let connections = GracefulShutdown::new();
     let mut ended = pin!(ended);
     loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(_) => {
-                    sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            },
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = &mut ended => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
         };
         // The parts of a stream must not wait for an acknowledgement of the part before.
         let _ = stream.set_nodelay(true);

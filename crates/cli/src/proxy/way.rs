@@ -140,9 +140,10 @@ impl Routes {
 
     fn unknown(&self) -> Problem {
         let names: Vec<&str> = self.routes.keys().map(String::as_str).collect();
-        let names = match names.is_empty() {
-            true => "there are none (--route NAME=URL)".to_owned(),
-            false => format!("there are /{}/", names.join("/, /")),
+        let names = if names.is_empty() {
+            "there are none (--route NAME=URL)".to_owned()
+        } else {
+            format!("there are /{}/", names.join("/, /"))
         };
         let detail = format!("no route begins so: {names}");
         Problem::new(StatusCode::NOT_FOUND, detail)

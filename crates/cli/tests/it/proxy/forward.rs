@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use politely_testkit::repository;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::host::Host;
 use super::{Proxy, raw, through};
@@ -40,7 +41,6 @@ async fn a_tunnel_passes_bytes_and_holds_a_slot_until_it_ends() {
     assert!(open.starts_with("HTTP/1.1 200 OK\r\n"), "{open}");
     assert!(open.ends_with("GET /inside"), "{open}");
     // The slot of the first tunnel is free, and a second one is refused while this one is open.
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut held = tokio::net::TcpStream::connect(proxy.address())
         .await
         .unwrap();
@@ -48,11 +48,9 @@ async fn a_tunnel_passes_bytes_and_holds_a_slot_until_it_ends() {
     let mut first = [0; 15];
     held.read_exact(&mut first).await.unwrap();
     assert_eq!(&first, b"HTTP/1.1 200 OK");
-    let refused = format!(
-        "{}Connection: close\r\n\r\n",
-        connect.trim_end_matches("\r\n").to_owned() + "\r\n"
-    );
-    let refused = raw(proxy.address(), &refused).await;
+    let host = format!("host: {}\r\nconnection: close\r\n\r\n", host.address());
+    let first = connect.lines().next().unwrap();
+    let refused = raw(proxy.address(), &format!("{first}\r\n{host}")).await;
     assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
     assert!(refused.contains("in flight"), "{refused}");
 }

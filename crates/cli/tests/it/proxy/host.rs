@@ -131,7 +131,7 @@ fn streamed(frames: mpsc::Receiver<Frame<Bytes>>) -> Response<Body> {
 
 async fn answer(
     state: Arc<State>,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let uri = request.uri().clone();
     let line = format!("{} {uri}", request.method());
@@ -139,133 +139,144 @@ async fn answer(
     state.heads.lock().unwrap().push(head);
     let visit = {
         let mut visits = state.visits.lock().unwrap();
-        let count = visits.entry(line).or_default();
+        let count = visits.entry(line.clone()).or_default();
         *count += 1;
         *count
     };
-    let query = uri.query().unwrap_or_default();
-    Ok(match uri.path() {
-        "/count" => {
-            let mut bytes = 0;
-            while let Some(Ok(frame)) = request.body_mut().frame().await {
-                bytes += frame.data_ref().map_or(0, Bytes::len);
-            }
-            text(200, bytes.to_string())
-        }
-        "/echo" => {
-            let body = request.into_body().collect().await;
-            let Ok(body) = body else {
-                return Ok(text(400, "broken"));
-            };
-            let trailer = body.trailers().and_then(|all| all.get("x-end")).cloned();
-            let mut response = text(200, body.to_bytes());
-            if let Some(trailer) = trailer {
-                response.headers_mut().insert("x-trailer-seen", trailer);
-            }
-            response
-        }
+    let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+    Ok(match path {
+        "/count" | "/echo" => read(path, request.into_body()).await,
+        // An answer before the end of a body may be lost with its connection.
+        "/refuses-once" if visit == 1 => read(path, request.into_body()).await,
         "/never" => {
             let _live = Live::new(state);
             std::future::pending().await
         }
-        "/stream" => {
-            let (send, frames) = mpsc::channel(1);
-            tokio::spawn(async move {
-                let _ = send.send(Frame::data("first".into())).await;
-                state.go.notified().await;
-                let _ = send.send(Frame::data("second".into())).await;
-            });
-            streamed(frames)
-        }
-        "/endless" => {
-            let (send, frames) = mpsc::channel(1);
-            tokio::spawn(async move {
-                let _live = Live::new(state);
-                let _ = send.send(Frame::data("first".into())).await;
-                send.closed().await;
-            });
-            streamed(frames)
-        }
-        "/big" => {
-            let (send, frames) = mpsc::channel(1);
-            let parts = query.parse::<usize>().expect("a size") / PART;
-            tokio::spawn(async move {
-                for _ in 0..parts {
-                    let part = Bytes::from_static(&[b'x'; PART]);
-                    if send.send(Frame::data(part)).await.is_err() {
-                        return;
-                    }
-                    state.sent.fetch_add(PART as u64, Ordering::SeqCst);
-                }
-            });
-            streamed(frames)
-        }
-        "/trailers" => {
-            let (send, frames) = mpsc::channel(2);
-            let mut trailers = HeaderMap::new();
-            trailers.insert("x-end", HeaderValue::from_static("it"));
-            let _ = send.send(Frame::data("body".into())).await;
-            let _ = send.send(Frame::trailers(trailers)).await;
-            let mut response = streamed(frames);
-            let named = HeaderValue::from_static("x-end");
-            response.headers_mut().insert("trailer", named);
-            response
-        }
-        "/refuses-once" if visit == 1 => {
-            // An answer before the end of a body may be lost with its connection.
-            let _ = request.into_body().collect().await;
-            let mut response = text(429, "slow down");
-            let after = HeaderValue::from_static("1");
-            response.headers_mut().insert("retry-after", after);
-            response
-        }
-        "/moved" => {
-            let mut response = text(302, "");
-            let to = HeaderValue::from_static("/elsewhere?a=b");
-            response.headers_mut().insert("location", to);
-            let cookie = HeaderValue::from_static("a=1");
-            response.headers_mut().append("set-cookie", cookie);
-            response
-        }
+        "/stream" | "/endless" | "/big" | "/trailers" => stream(path, query, state),
+        "/moved" => with_fields(
+            302,
+            &[("location", "/elsewhere?a=b"), ("set-cookie", "a=1")],
+        ),
+        "/of-one-hop" => with_fields(
+            200,
+            &[
+                ("connection", "x-private"),
+                ("x-private", "secret"),
+                ("keep-alive", "timeout=5"),
+                ("proxy-authenticate", "Basic"),
+                ("x-public", "yes"),
+            ],
+        ),
         "/coded" => {
             let mut response = text(200, &b"\x1f\x8b not really gzip"[..]);
             let gzip = HeaderValue::from_static("gzip");
             response.headers_mut().insert("content-encoding", gzip);
             response
         }
-        "/of-one-hop" => {
-            let mut response = text(200, "");
-            for (name, value) in [
-                ("connection", "x-private"),
-                ("x-private", "secret"),
-                ("keep-alive", "timeout=5"),
-                ("proxy-authenticate", "Basic"),
-                ("x-public", "yes"),
-            ] {
-                let value = HeaderValue::from_static(value);
-                response.headers_mut().append(name, value);
-            }
-            response
-        }
         "/ws" => {
-            let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(async move {
-                let mut stream = TokioIo::new(upgraded.await.expect("an upgrade"));
-                let mut bytes = [0; 4];
-                while stream.read_exact(&mut bytes).await.is_ok() {
-                    let _ = stream.write_all(&bytes).await;
-                }
-            });
-            let mut response = text(101, "");
-            for (name, value) in [("connection", "upgrade"), ("upgrade", "websocket")] {
-                let value = HeaderValue::from_static(value);
-                response.headers_mut().insert(name, value);
-            }
-            response
+            tokio::spawn(echo_words(request));
+            with_fields(101, &[("connection", "upgrade"), ("upgrade", "websocket")])
         }
         path => match path.strip_prefix("/status/") {
             Some(status) => text(status.parse().expect("a status"), "as asked"),
-            None => text(200, format!("{} {uri}", request.method())),
+            None => text(200, line),
         },
     })
+}
+
+fn with_fields(status: u16, fields: &[(&'static str, &'static str)]) -> Response<Body> {
+    let mut response = text(status, "");
+    for (name, value) in fields {
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().append(*name, value);
+    }
+    response
+}
+
+/// Reads the body of a request, and answers.
+async fn read(path: &str, mut body: Incoming) -> Response<Body> {
+    let (mut bytes, mut kept, mut trailer) = (0, Vec::new(), None);
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return text(400, "broken");
+        };
+        if let Some(data) = frame.data_ref() {
+            bytes += data.len();
+            if path == "/echo" {
+                kept.extend_from_slice(data);
+            }
+        } else if let Some(trailers) = frame.trailers_ref() {
+            trailer = trailers.get("x-end").cloned();
+        }
+    }
+    match path {
+        "/count" => text(200, bytes.to_string()),
+        "/echo" => {
+            let mut response = text(200, kept);
+            if let Some(trailer) = trailer {
+                response.headers_mut().insert("x-trailer-seen", trailer);
+            }
+            response
+        }
+        _ => {
+            let mut response = text(429, "slow down");
+            let after = HeaderValue::from_static("1");
+            response.headers_mut().insert("retry-after", after);
+            response
+        }
+    }
+}
+
+/// Sends a body through a channel.
+fn stream(path: &str, query: &str, state: Arc<State>) -> Response<Body> {
+    let (send, frames) = mpsc::channel(1);
+    let mut response = streamed(frames);
+    let first = || Frame::data(Bytes::from_static(b"first"));
+    match path {
+        "/stream" => drop(tokio::spawn(async move {
+            let _ = send.send(first()).await;
+            state.go.notified().await;
+            let _ = send.send(Frame::data("second".into())).await;
+        })),
+        "/endless" => drop(tokio::spawn(async move {
+            let _live = Live::new(state);
+            let _ = send.send(first()).await;
+            send.closed().await;
+        })),
+        "/big" => {
+            let parts = query.parse::<usize>().expect("a size") / PART;
+            tokio::spawn(async move {
+                let part = Bytes::from(vec![b'x'; PART]);
+                for _ in 0..parts {
+                    if send.send(Frame::data(part.clone())).await.is_err() {
+                        return;
+                    }
+                    state.sent.fetch_add(PART as u64, Ordering::SeqCst);
+                }
+            });
+        }
+        _ => {
+            let named = HeaderValue::from_static("x-end");
+            response.headers_mut().insert("trailer", named);
+            let trailers = HeaderMap::from_iter([(
+                http::HeaderName::from_static("x-end"),
+                HeaderValue::from_static("it"),
+            )]);
+            tokio::spawn(async move {
+                let _ = send.send(Frame::data("body".into())).await;
+                let _ = send.send(Frame::trailers(trailers)).await;
+            });
+        }
+    }
+    response
+}
+
+/// Sends each word of four bytes back, after an upgrade.
+async fn echo_words(request: Request<Incoming>) {
+    let upgraded = hyper::upgrade::on(request).await.expect("an upgrade");
+    let mut stream = TokioIo::new(upgraded);
+    let mut word = [0; 4];
+    while stream.read_exact(&mut word).await.is_ok() {
+        let _ = stream.write_all(&word).await;
+    }
 }

@@ -44,15 +44,13 @@ impl<B: Body> Body for PacedBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = &mut *self;
-        let frame = match this.ahead.pop_front() {
-            Some(frame) => Some(frame),
-            None => {
-                let Poll::Ready(frame) = this.inner.as_mut().poll_frame(cx) else {
-                    this.renew_while_idle(cx);
-                    return Poll::Pending;
-                };
-                frame
-            }
+        let frame = if let Some(frame) = this.ahead.pop_front() {
+            Some(frame)
+        } else if let Poll::Ready(frame) = this.inner.as_mut().poll_frame(cx) {
+            frame
+        } else {
+            this.renew_while_idle(cx);
+            return Poll::Pending;
         };
         if let (Some(Ok(frame)), Some(slot)) = (&frame, &mut this.slot)
             && let Some(data) = frame.data_ref()

@@ -67,6 +67,7 @@ mod failure;
 mod heard;
 mod origins;
 mod partial;
+mod repeats;
 mod targets;
 mod terms;
 mod trouble;
@@ -77,7 +78,6 @@ use std::time::Duration;
 
 use http::header::RANGE;
 use http::{HeaderMap, Method, Response};
-use politely_core::Timestamp;
 use politely_core::fault::Failures;
 use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
@@ -93,6 +93,7 @@ use crate::labels::Labels;
 use crate::leases::{Decision, Judged};
 use crate::limiter::{Limiter, Plan, RequestView};
 use crate::own_machine::OwnMachine;
+use crate::permit::Permit;
 use crate::retries::Retries;
 use crate::sync::sleep;
 
@@ -103,14 +104,11 @@ pub use failure::{Unprocessed, failure_of, unprocessed};
 use heard::{Heard, Sent, Unreported};
 pub use origins::Origins;
 pub use partial::PartialContent;
+pub use repeats::REPEATS_MAX;
 use targets::Targets;
 use terms::Waiting;
 pub use terms::{Terms, Waited};
 pub use trouble::trouble_of;
-
-/// Maximum number of repeats of a request that the server did not process, before it counts as
-/// failed.
-pub const REPEATS_MAX: u32 = 2;
 
 /// The way of sending requests: the limiter, the keys and the number of attempts. Clones are cheap
 /// and share the limiter and the retry budgets.
@@ -215,13 +213,13 @@ impl Attempts {
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
         let labels = exchange.extensions(&request).get::<Labels>().cloned();
         let terms = exchange.extensions(&request).get::<Terms>().cloned();
-        let asked = Origin {
+        let origin = Origin {
             url: &url,
             keys: &keys,
             labels: labels.as_ref(),
         };
         let mut waiting = Waiting::new(&self.limiter, terms.as_ref(), &keys[0]);
-        let sending = self.until_served(exchange, request, asked, &mut waiting);
+        let sending = self.until_served(exchange, request, origin, &mut waiting);
         let mut response = sending.await?;
         if let Some(waited) = waiting.into_waited() {
             response.extensions_mut().insert(waited);
@@ -233,12 +231,10 @@ impl Attempts {
         &self,
         exchange: &mut X,
         mut request: X::Request,
-        asked: Origin<'_>,
+        origin: Origin<'_>,
         waiting: &mut Waiting<'_>,
     ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
-        let Origin { url, keys, labels } = asked;
-        let consumer = labels.and_then(|labels| labels.get(Labels::CLIENT));
-        let consumer = consumer.unwrap_or_default();
+        let Origin { url, keys, labels } = origin;
         let mut plan = self.plan_of(keys, url, X::method(&request), labels)?;
         let key = &plan.key().clone();
         let wants_part = X::headers(&request).contains_key(RANGE);
@@ -251,21 +247,7 @@ impl Attempts {
         loop {
             let copy = self.copy_of::<X>(&request, &plan);
             let asked = self.limiter.now();
-            let head = Head {
-                method: &attempt.method,
-                url,
-                labels,
-                priority: waiting.priority(),
-            };
-            let ask = waiting.ask(&plan);
-            let permit = async {
-                self.until_machine_works().await;
-                self.limiter
-                    .acquire_planned(&plan, ask, head, consumer)
-                    .await
-            };
-            let permit = waiting.during(&plan, permit).await?;
-            let mut permit = permit.map_err(NotSent::from)?;
+            let mut permit = self.permit(&plan, &attempt, origin, waiting).await?;
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
             let span = request_span(key, &attempt, sent.since(asked));
@@ -344,6 +326,33 @@ impl Attempts {
         }
     }
 
+    /// Waits for a permit of the keys of `plan`.
+    async fn permit(
+        &self,
+        plan: &Plan,
+        attempt: &Attempt,
+        origin: Origin<'_>,
+        waiting: &mut Waiting<'_>,
+    ) -> Result<Permit, NotSent> {
+        let Origin { url, labels, .. } = origin;
+        let consumer = labels.and_then(|labels| labels.get(Labels::CLIENT));
+        let head = Head {
+            method: &attempt.method,
+            url,
+            labels,
+            priority: waiting.priority(),
+        };
+        let ask = waiting.ask(plan);
+        let permit = async {
+            self.until_machine_works().await;
+            let consumer = consumer.unwrap_or_default();
+            self.limiter
+                .acquire_planned(plan, ask, head, consumer)
+                .await
+        };
+        Ok(waiting.during(plan, permit).await??)
+    }
+
     /// Waits while this machine's network is at fault.
     async fn until_machine_works(&self) {
         loop {
@@ -370,50 +379,6 @@ impl Attempts {
             labels: &|name| labels?.get(name),
         });
         plan.map_err(|missing| NotSent::Acquire(missing.into()))
-    }
-
-    /// Sends `request`, and its copy `spare` while the server does not process it. Also returns the
-    /// time of the last sending.
-    async fn send<X: Exchange>(
-        &self,
-        exchange: &mut X,
-        mut request: X::Request,
-        mut spare: Option<X::Request>,
-        mut sent: Timestamp,
-    ) -> (Result<Response<X::Body>, X::Error>, Timestamp) {
-        let origin = X::url(&request).map_or(0, |url| self.answered.origin(&url));
-        let mut was_kept = self.answered.has(origin);
-        for _ in 0..REPEATS_MAX {
-            let again = spare.as_ref().and_then(X::copy);
-            let error = match exchange.send(request).await {
-                Ok(response) => {
-                    self.answered.add(origin);
-                    return (Ok(response), sent);
-                }
-                Err(error) => error,
-            };
-            let repeats = match X::unprocessed(&error) {
-                Some(Unprocessed::Told) => true,
-                Some(Unprocessed::Closed) => was_kept,
-                Some(Unprocessed::Http1Required) | None => false,
-            };
-            self.answered.remove(origin);
-            let Some(copy) = spare.take().filter(|_| repeats) else {
-                return (Err(error), sent);
-            };
-            tracing::debug!("not processed; repeated at once");
-            if let Err(error) = exchange.ready().await {
-                return (Err(error), sent);
-            }
-            was_kept &= again.is_some();
-            (request, spare) = (copy, again);
-            sent = self.limiter.now();
-        }
-        let result = exchange.send(request).await;
-        if result.is_ok() {
-            self.answered.add(origin);
-        }
-        (result, sent)
     }
 
     /// Delays the target of a redirect that named a wait.
