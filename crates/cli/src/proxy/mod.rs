@@ -56,6 +56,10 @@ pub(crate) fn run(mut args: ProxyArgs) -> Result<Exit, Wrong> {
     let runtime = runtime(&mut Builder::new_multi_thread())?;
     runtime.block_on(async {
         let ended = serve::end();
+        let shares_by = match args.store {
+            Some(_) => "the engine",
+            None => "the coordinator",
+        };
         let proxy = Arc::new(proxy(&mut args)?);
         let listener = TcpListener::bind(args.listen).await;
         let address = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
@@ -68,6 +72,10 @@ pub(crate) fn run(mut args: ProxyArgs) -> Result<Exit, Wrong> {
         })?;
         log::say(&format!("politely: http://{address}"));
         service_manager::tell_ready(&format!("http://{address}"));
+        tokio::spawn(service_manager::feed_watchdog(proxy.limiter.clone()));
+        if proxy.limiter.is_shared() {
+            tokio::spawn(serve::tell_trouble(proxy.limiter.clone(), shares_by));
+        }
         listen::serve(listener, proxy, ended).await;
         Ok(Exit::AllFetched)
     })

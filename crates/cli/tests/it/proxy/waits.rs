@@ -137,7 +137,7 @@ async fn a_killed_coordinator_stops_requests_and_the_next_one_lets_them_go_on() 
     write_secret(&token, TOKEN);
     let route = format!("host={}", host.url);
     let token = token.to_str().unwrap();
-    let proxy = Proxy::start(&[
+    let mut proxy = Proxy::start(&[
         "--route",
         &route,
         "--coordinator",
@@ -147,15 +147,12 @@ async fn a_killed_coordinator_stops_requests_and_the_next_one_lets_them_go_on() 
         "--wait",
         "30s",
     ]);
-    let get = |path: &str| client().get(proxy.at(path));
-    assert_eq!(get("/page").send().await.unwrap().status(), 200);
+    let page = proxy.at("/page");
+    let get = || client().get(&page);
+    assert_eq!(get().send().await.unwrap().status(), 200);
     drop(coordinator);
     let began = Instant::now();
-    let late = get("/page")
-        .header("prefer", "wait=1")
-        .send()
-        .await
-        .unwrap();
+    let late = get().header("prefer", "wait=1").send().await.unwrap();
     assert_eq!(late.status(), 429);
     assert!(began.elapsed() >= Duration::from_secs(1));
     assert_eq!(
@@ -163,7 +160,9 @@ async fn a_killed_coordinator_stops_requests_and_the_next_one_lets_them_go_on() 
         1,
         "nothing leaves without a coordinator"
     );
-    let waits = tokio::spawn(get("/page").send());
+    proxy.server.says("the coordinator does not answer");
+    let waits = tokio::spawn(get().send());
     let _next = Coordinator::start_with(folder.path(), &bind, &args);
     assert_eq!(waits.await.unwrap().unwrap().status(), 200);
+    proxy.server.says("the coordinator answers again");
 }
