@@ -82,7 +82,7 @@ pub(crate) struct ProxyArgs {
     /// Take the rules of a known API (politely presets list)
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policy", "coordinator"])]
     pub(crate) preset: Option<String>,
-    /// Values for the names of keys in a policy: `token_name=ci,team=a`; a request's own come first
+    /// Values for the names of keys in a policy, for all requests: `token_name=ci,team=a`
     #[arg(long, value_name = "NAME=VALUE,…")]
     pub(crate) labels: Option<Labels>,
     /// Share limits with other processes: the coordinator (politely serve) at URL keeps them

@@ -551,3 +551,37 @@ async fn a_refusal_that_outlasts_the_terms_goes_to_the_caller_at_once() {
     assert!(limiter.now().since(began) < Duration::from_secs(1));
     assert_eq!(limiter.stats().granted, 1);
 }
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the server is slow in virtual time"
+)]
+#[tokio::test(start_paused = true)]
+async fn the_time_of_an_attempt_is_no_wait_of_its_request() {
+    let sent = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&sent);
+    let inner = tower::service_fn(move |_: Request<Empty<Bytes>>| {
+        let count = Arc::clone(&count);
+        async move {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            let mut response = http::Response::new(Empty::<Bytes>::new());
+            if count.fetch_add(1, Ordering::Relaxed) == 0 {
+                *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+            }
+            Ok::<_, std::convert::Infallible>(response)
+        }
+    });
+    let service = PoliteLayer::new(in_virtual_time(100.0, 1.0)).layer(inner);
+    let mut request = Request::get("http://a.example/")
+        .body(Empty::new())
+        .unwrap();
+    request.extensions_mut().insert(Terms {
+        wait_max: Some(Duration::from_secs(30)),
+        ..Terms::default()
+    });
+    let response = service.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(sent.load(Ordering::Relaxed), 2);
+    let waited = response.extensions().get::<Waited>().unwrap();
+    assert!(waited.length < Duration::from_secs(30), "{waited}");
+}

@@ -15,12 +15,16 @@ use crate::error::Refusal;
 use crate::limiter::{Limiter, Plan};
 use crate::sync::sleep;
 
+/// The least time for the answer of a coordinator or an engine. That is no wait for a limit.
+const ANSWER_MIN: Duration = Duration::from_secs(1);
+
 /// What a request says about its permits. Put it into the extensions of a request that a layer or
 /// middleware sends. The extensions of the response then have [`Waited`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// The longest wait for permits and between attempts, over all attempts. Beyond it the request
-    /// ends with [`NotSent::Late`], or with the last response if there is one. Default: no limit.
+    /// ends with [`NotSent::Late`], or with the last response if there is one. A coordinator or an
+    /// engine has a second at least. Default: no limit.
     pub wait_max: Option<Duration>,
     /// The tokens that the request costs. 0, the default, leaves it to the policy.
     pub cost: u16,
@@ -48,17 +52,14 @@ pub struct Waited {
 pub(super) struct Waiting<'a> {
     limiter: &'a Limiter,
     terms: Option<&'a Terms>,
-    until: Timestamp,
     waited: Waited,
 }
 
 impl<'a> Waiting<'a> {
     pub(super) fn new(limiter: &'a Limiter, terms: Option<&'a Terms>, key: &Key) -> Self {
-        let wait_max = terms.and_then(|terms| terms.wait_max);
         Self {
             limiter,
             terms,
-            until: wait_max.map_or(Timestamp::NEVER, |length| limiter.now() + length),
             waited: Waited {
                 key: key.clone(),
                 length: Duration::ZERO,
@@ -91,7 +92,15 @@ impl<'a> Waiting<'a> {
 
     /// Returns whether the request may wait until `at`.
     pub(super) fn reaches(&self, at: Timestamp) -> bool {
-        at <= self.until
+        self.rest()
+            .is_none_or(|rest| at.since(self.limiter.now()) <= rest)
+    }
+
+    /// Returns how much longer the request may wait, or `None` if its terms do not say it. The time
+    /// in which it was sent does not count.
+    fn rest(&self) -> Option<Duration> {
+        let wait_max = self.terms?.wait_max?;
+        Some(wait_max.saturating_sub(self.waited.length))
     }
 
     /// Runs `wait`, which ends with a permit or after a pause, as long as the terms allow.
@@ -112,11 +121,12 @@ impl<'a> Waiting<'a> {
         let began = self.limiter.now();
         // The reason is asked for now: afterwards the key is ready.
         self.look(plan);
-        let rest = self.until.since(began);
+        let answer = ANSWER_MIN * u32::from(self.limiter.is_shared());
+        let rest = self.rest().map(|rest| rest.max(answer));
         let done = tokio::select! {
             biased;
             done = &mut wait => Some(done),
-            () = sleep(rest), if self.until != Timestamp::NEVER => None,
+            () = sleep(rest.unwrap_or_default()), if rest.is_some() => None,
         };
         self.waited.length += self.limiter.now().since(began);
         if let Some(done) = done {
