@@ -18,7 +18,15 @@ fn main() {
 
 /// Returns the features of the binary: those that every build has, and those that were chosen.
 fn features() -> String {
-    let chosen = ["grpc", "otlp", "postgres", "rivals", "top", "zookeeper"];
+    let chosen = [
+        "grpc",
+        "otlp",
+        "postgres",
+        "proxy",
+        "rivals",
+        "top",
+        "zookeeper",
+    ];
     let chosen = chosen.into_iter().filter(|name| {
         let variable = format!("CARGO_FEATURE_{}", name.to_uppercase());
         env::var_os(variable).is_some()

@@ -1,5 +1,6 @@
 //! The command-line arguments. [`crate::config`] checks and layers them, and [`crate::fetch`] runs.
 
+mod proxy;
 mod serve;
 
 use std::net::Ipv4Addr;
@@ -14,6 +15,7 @@ use crate::otlp::OtlpArgs;
 pub(crate) use crate::worker_args::{
     AuditArgs, AuditBy, BudgetsArgs, BudgetsCommand, Coordinators, KeysArgs, KeysCommand, LockArgs,
 };
+pub(crate) use proxy::ProxyArgs;
 pub(crate) use serve::{ServeArgs, ServedKey};
 
 /// Fetch pages from rate-limited hosts without losing one.
@@ -36,6 +38,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     Simulate(SimulateArgs),
     Serve(Box<ServeArgs>),
+    Proxy(Box<ProxyArgs>),
     Top(TopArgs),
     Policy(PolicyArgs),
     Presets(PresetsArgs),

@@ -16,6 +16,7 @@ pub(crate) const LONG_VERSION: &str = concat!(
 #[cfg(not(all(
     feature = "grpc",
     feature = "postgres",
+    feature = "proxy",
     feature = "rivals",
     feature = "top",
     feature = "zookeeper"

@@ -6,6 +6,7 @@
 //! | `fetch` | `fetch/` |
 //! | `serve` | `serve.rs`, over the coordinator in `politely-server` |
 //! | `keys`, `policy`, `audit`, `frontier`, `lock`, `state`, `top` | the module of that name |
+//! | `proxy` | `proxy/`, over the tower layer of `politely` |
 //! | `simulate` | `simulate/`, over `politely-sim` |
 //! | `target`, `demo` | the module of that name, over `politely-target` |
 //!
@@ -35,6 +36,8 @@ mod manual;
 mod otlp;
 mod policy;
 mod presets;
+#[cfg(feature = "proxy")]
+mod proxy;
 mod risks;
 mod serve;
 mod service_manager;
@@ -62,12 +65,13 @@ fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
     let told = match &cli.command {
         Command::Fetch(args) if args.verbose => log::Told::Decisions,
-        Command::Serve(_) | Command::Lock(_) => log::Told::Trouble,
+        Command::Serve(_) | Command::Proxy(_) | Command::Lock(_) => log::Told::Trouble,
         _ => log::Told::Nothing,
     };
     let form = match &cli.command {
         Command::Fetch(args) => args.log,
         Command::Serve(args) => args.log,
+        Command::Proxy(args) => args.log,
         _ => log::Form::Text,
     };
     if let Err(wrong) = log::start(&told, form) {
@@ -90,6 +94,10 @@ fn main() -> std::process::ExitCode {
         Command::Top(args) => top::run(&args),
         #[cfg(not(feature = "top"))]
         Command::Top(_) => Err(build::without("`politely top`", "top")),
+        #[cfg(feature = "proxy")]
+        Command::Proxy(args) => proxy::run(*args),
+        #[cfg(not(feature = "proxy"))]
+        Command::Proxy(_) => Err(build::without("`politely proxy`", "proxy")),
         Command::Policy(args) => policy::run(&args),
         Command::Presets(args) => presets::run(&args),
         Command::Lock(args) => match lock::run(&args) {

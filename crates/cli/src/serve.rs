@@ -107,7 +107,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         }
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
-        tokio::spawn(tell_trouble(limiter));
+        tokio::spawn(tell_trouble(limiter, "the engine"));
         let ended = async {
             end().await;
             service_manager::tell_stopping();
@@ -126,10 +126,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     exit
 }
 
-/// Reports when the engine has trouble or loses writes, and when that is over.
-async fn tell_trouble(limiter: Limiter) {
-    let (mut unavailable, mut risks) = (Unavailable::new("the engine"), Risks::default());
-    // The engine gets a moment for its first answer.
+/// Reports when `who`, the engine or the coordinator, has trouble or loses writes, and when that is
+/// over.
+pub(crate) async fn tell_trouble(limiter: Limiter, who: &str) {
+    let (mut unavailable, mut risks) = (Unavailable::new(who), Risks::default());
+    // It gets a moment for its first answer.
     let mut trouble = limiter.ping().await.err();
     loop {
         let news = unavailable.news(trouble.as_deref());
@@ -328,7 +329,7 @@ fn word(value: &impl clap::ValueEnum) -> String {
 }
 
 /// Reads the tokens that the coordinator accepts. The environment holds one token only.
-fn tokens(file: Option<&Path>) -> Result<Option<Tokens>, Wrong> {
+pub(crate) fn tokens(file: Option<&Path>) -> Result<Option<Tokens>, Wrong> {
     let Some(found) = token::read(file)? else {
         return Ok(None);
     };

@@ -17,9 +17,9 @@ use crate::slot::Slot;
 use crate::sync::sleep;
 
 /// The number of renewals per lease. If one is late, the next is still in time.
-const RENEWALS: u32 = 3;
+pub(crate) const RENEWALS: u32 = 3;
 /// The minimum time between two renewals.
-const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
+pub(crate) const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// A permit to send one request now. It holds its in-flight slots until it is reported.
 ///

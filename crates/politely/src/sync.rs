@@ -10,11 +10,17 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 pub(crate) use tokio::sync::Notify;
 
-/// Sleeps for `length`. This is the only function of the crate that waits for time to pass.
+/// Sleeps for `length`. This and [`timer`] are the only functions of the crate that wait for time
+/// to pass.
+pub(crate) async fn sleep(length: Duration) {
+    timer(length).await;
+}
+
+/// Returns a future that ends after `length`. Outside of a Tokio runtime this panics at once.
 #[expect(
     clippy::disallowed_methods,
     reason = "waiting is what this crate adds to the core"
 )]
-pub(crate) async fn sleep(length: Duration) {
-    tokio::time::sleep(length).await;
+pub(crate) fn timer(length: Duration) -> tokio::time::Sleep {
+    tokio::time::sleep(length)
 }

@@ -128,6 +128,11 @@ impl Tokens {
         Ok(Self(known))
     }
 
+    /// Returns the role of the token `given`, if it is one of these.
+    pub fn role(&self, given: &[u8]) -> Option<Role> {
+        self.find(given).map(|(known, _)| known.role)
+    }
+
     /// Returns the token that a call carries, and a mark that is equal for equal tokens only. All
     /// tokens are compared, so that the time does not depend on the match.
     pub(crate) fn find(&self, given: &[u8]) -> Option<(&Known, u64)> {

@@ -17,12 +17,18 @@ const STORE_LEASE: Duration = Duration::from_secs(20);
 /// is set aside. A person may wait for the run, so both are short.
 const QUARANTINE_MIN: Duration = Duration::from_secs(30);
 
-/// Returns the limiter shared with other processes, if there is one.
-pub(super) fn fleet(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
+/// Returns the limiter of this process, for up to `capacity` keys, or the one that it shares with
+/// others. The rules of a policy are not in it.
+pub(crate) fn limiter(settings: &Settings, capacity: usize) -> Result<Limiter, Wrong> {
+    let clock = Clock::system();
     match (&settings.coordinator, &settings.store) {
-        (Some(url), _) => coordinator(settings, url, clock).map(Some),
-        (None, Some(url)) => store(settings, url, clock).map(Some),
-        (None, None) => Ok(None),
+        (Some(url), _) => coordinator(settings, url, clock),
+        (None, Some(url)) => store(settings, url, clock),
+        (None, None) => {
+            let builder = Limiter::builder().clock(clock).config(config(settings));
+            let limiter = builder.capacity(capacity).build();
+            limiter.map_err(|why| Wrong(why.to_string()))
+        }
     }
 }
 

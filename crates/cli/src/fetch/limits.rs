@@ -18,12 +18,12 @@ use politely::core::host::{Explanation, KeyRule, Source};
 use politely::core::retry::Attempt;
 use politely::core::signal::Signal;
 use politely::{
-    Arrival, Clock, Config, Directions, Key, Keys, Limiter, Permit, Plan, Reason, Recovery,
-    Refusal, RefusalReason, Report,
+    Arrival, Config, Directions, Key, Keys, Limiter, Permit, Plan, Reason, Recovery, Refusal,
+    RefusalReason, Report,
 };
 use politely_otlp::Collector;
 
-use super::fleet::{STORE, config, fleet, no_beginning};
+use super::fleet::{STORE, config, limiter, no_beginning};
 use super::lanes::{KeySet, Lane, Refused};
 use super::rules::read;
 use super::trace::Trace;
@@ -85,17 +85,8 @@ impl Limits {
         let config = config(settings);
         let per_host = config.limits.in_flight as usize;
         let start = config.limits.start();
-        let clock = Clock::system();
-        let limiter = match fleet(settings, clock.clone())? {
-            Some(shared) => shared,
-            None => Limiter::builder()
-                .clock(clock)
-                .config(config)
-                // The limiter may have to know every host of the run at once.
-                .capacity(usize::MAX)
-                .build()
-                .map_err(|why| Wrong(why.to_string()))?,
-        };
+        // The limiter may have to know every host of the run at once.
+        let limiter = limiter(settings, usize::MAX)?;
         let shared = |name: &str, rps: f64, burst: f64, in_flight: u32| {
             let mut config = Config::fixed(rps, burst.max(1.0));
             config.limits.in_flight = in_flight;

@@ -50,12 +50,20 @@ use crate::exit::{Exit, Wrong, make_folder};
 
 use crawl::Crawl;
 use engine::{Engine, Parts};
+#[cfg(feature = "proxy")]
+pub(crate) use fleet::limiter;
 use input::ingest::{Ingest, Ingested};
 pub(crate) use input::lines::{Sources, without_login};
 use report::output::Output;
 use report::{progress, summary, talk};
+#[cfg(feature = "proxy")]
+pub(crate) use retry::{budgets, policy as retry_policy};
+#[cfg(feature = "proxy")]
+pub(crate) use rules::{labelled, read_some};
 use state::State;
 use transport::client;
+#[cfg(feature = "proxy")]
+pub(crate) use transport::{resolver::Resolver, words::innermost};
 
 /// Runs `politely fetch` with the arguments of the command line.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {

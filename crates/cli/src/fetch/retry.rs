@@ -19,7 +19,7 @@ use super::worker::After;
 use crate::config::{RetryName, Settings};
 
 /// Returns the retry policy of `settings`.
-pub(super) fn policy(settings: &Settings) -> Policy {
+pub(crate) fn policy(settings: &Settings) -> Policy {
     let mut policy = match settings.retry {
         RetryName::Crawler => Policy::crawler(),
         RetryName::JobScraper => Policy::job_scraper(),
@@ -32,7 +32,7 @@ pub(super) fn policy(settings: &Settings) -> Policy {
 }
 
 /// Returns the retry budgets of a lane and of the run under `policy`.
-pub(super) fn budgets(policy: &Policy) -> (BudgetRule, BudgetRule) {
+pub(crate) fn budgets(policy: &Policy) -> (BudgetRule, BudgetRule) {
     policy.budgets(BudgetRule::PER_KEY, BudgetRule::GLOBAL)
 }
 

@@ -81,19 +81,7 @@ impl Limits {
 
 /// Reads the rules of `--policy`, and fills the labels of `--labels` and `--client` into them.
 pub(super) fn read(file: &Path, settings: &Settings) -> Result<RuleBook, Wrong> {
-    let book = crate::policy::read(file)?;
-    if book.rules().is_empty() {
-        let file = file.display();
-        return Err(Wrong(format!(
-            "{file}: the policy has no rule; add one, or leave --policy out"
-        )));
-    }
-    let client = settings.client.as_deref().map(|name| (CLIENT, name));
-    let labels = settings.labels.0.iter();
-    let labels = labels.map(|(name, value)| (&**name, &**value));
-    let book = book
-        .with_labels(labels.chain(client))
-        .map_err(|why| Wrong(format!("--client or --labels: {why}")))?;
+    let book = labelled(read_some(file)?, settings)?;
     if let Some((line, label)) = book.missing_label() {
         let flag = match label {
             CLIENT => "--client NAME".to_owned(),
@@ -105,4 +93,25 @@ pub(super) fn read(file: &Path, settings: &Settings) -> Result<RuleBook, Wrong> 
         )));
     }
     Ok(book)
+}
+
+/// Reads a policy that has a rule.
+pub(crate) fn read_some(file: &Path) -> Result<RuleBook, Wrong> {
+    let book = crate::policy::read(file)?;
+    if book.rules().is_empty() {
+        let file = file.display();
+        return Err(Wrong(format!(
+            "{file}: the policy has no rule; add one, or leave --policy out"
+        )));
+    }
+    Ok(book)
+}
+
+/// Fills the labels of `--labels` and `--client` into the rules.
+pub(crate) fn labelled(book: RuleBook, settings: &Settings) -> Result<RuleBook, Wrong> {
+    let client = settings.client.as_deref().map(|name| (CLIENT, name));
+    let labels = settings.labels.0.iter();
+    let labels = labels.map(|(name, value)| (&**name, &**value));
+    book.with_labels(labels.chain(client))
+        .map_err(|why| Wrong(format!("--client or --labels: {why}")))
 }

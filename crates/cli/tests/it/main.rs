@@ -41,6 +41,7 @@ mod otlp;
 mod packages;
 mod policy;
 mod proxies;
+mod proxy;
 mod proxy_by;
 mod python_client;
 mod real_peers;

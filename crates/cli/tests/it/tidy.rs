@@ -266,7 +266,7 @@ fn flags(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn flags_are_documented_and_documented_flags_exist() {
-    for command in ["fetch", "target", "simulate"] {
+    for command in ["fetch", "proxy", "target", "simulate"] {
         let help = run(politely().args([command, "--help"])).out;
         let known = flags(&help);
         let told = flags(&read(&format!("docs/reference/{command}.md")));

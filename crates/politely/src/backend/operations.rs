@@ -42,6 +42,7 @@ pub(crate) struct Head<'a> {
     #[cfg(feature = "url")]
     pub(crate) url: &'a Url,
     pub(crate) labels: Option<&'a Labels>,
+    pub(crate) priority: u8,
 }
 
 /// The operations of a limiter's backend. The methods of [`Limiter`](crate::Limiter) with the same

@@ -50,6 +50,9 @@ pub use plan::{Plan, RequestView};
 #[cfg(feature = "policy")]
 pub use share::Share;
 
+/// The time by which each step of priority moves a request forward in the queue.
+const PRIORITY_STEP: Duration = Duration::from_secs(10);
+
 /// Grants permits and keeps the state of every key. Clones are cheap and share all state.
 #[derive(Clone)]
 pub struct Limiter(Arc<Inner>);
@@ -200,7 +203,7 @@ impl Limiter {
         self.acquire_in_turn(keys, ask, arrival).await
     }
 
-    /// Waits until each key of a plan allows the request, and returns a permit for all.
+    /// Waits until each key of a plan allows `ask`, and returns a permit for all.
     ///
     /// In the queue of a rule with shares, the request stands among those of its group, which
     /// `consumer` selects.
@@ -211,10 +214,11 @@ impl Limiter {
     pub(crate) async fn acquire_planned(
         &self,
         plan: &Plan,
+        ask: AcquireRequest,
         head: Head<'_>,
         consumer: &str,
     ) -> Result<Permit, AcquireError> {
-        let (keys, ask) = (plan.keys(), plan.ask().clone());
+        let keys = plan.keys();
         let share = self.enter_share(plan, consumer, ask.cost);
         if share.is_none()
             && ask == AcquireRequest::default()
@@ -223,6 +227,7 @@ impl Limiter {
             return Ok(permit);
         }
         let arrival = (share.as_ref()).map_or_else(|| self.arrival(), Share::arrival);
+        let arrival = arrival.earlier(PRIORITY_STEP * u32::from(head.priority));
         let permit = self
             .acquire_all(keys.keys, ask, arrival, Some(head))
             .await?;

@@ -26,4 +26,4 @@ mod proxy;
 pub(super) mod resolver;
 pub(super) mod unexpected;
 mod ways;
-mod words;
+pub(super) mod words;

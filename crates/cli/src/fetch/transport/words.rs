@@ -10,7 +10,7 @@ const NO_CIPHER: &str =
     "TLS: no cipher in common (the server may know only CBC or RSA key exchange): ";
 
 /// Returns the words of the innermost error. The outer ones only repeat the URL.
-pub(super) fn innermost(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {
         innermost = cause;

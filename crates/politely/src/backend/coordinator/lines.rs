@@ -55,6 +55,7 @@ pub(super) struct Open {
     /// The URL of the request without its query, if it is known.
     url: Option<String>,
     labels: Option<Labels>,
+    priority: u8,
     /// The number in its idempotency key. It changes once the coordinator has used up the first
     /// key.
     name: u64,
@@ -94,6 +95,7 @@ impl Open {
                 .collect(),
             cost: cost(&self.ask),
             bytes: self.ask.bytes,
+            priority: self.priority,
             max_wait_ms: (ahead > 0).then_some(ahead),
             crawl_delay_ms: delay.map(pause),
             crawl_delay_fresh_ms: delay.map(|delay| delay.fresh.as_millis() as u64),
@@ -127,6 +129,7 @@ impl Lines {
             method: (head.map(|head| head.method.clone())).filter(|method| *method != Method::GET),
             url: head.and_then(|head| without_query(head.url)),
             labels: head.and_then(|head| head.labels.cloned()),
+            priority: head.map_or(0, |head| head.priority),
             name: number,
             receiver,
         };

@@ -4,6 +4,7 @@ use http::{HeaderMap, Method};
 use politely_core::key::KeyError;
 use url::Url;
 
+use super::Waited;
 use crate::error::AcquireError;
 
 /// The parts of a request from which its keys can be chosen.
@@ -26,4 +27,7 @@ pub enum NotSent {
     /// The limiter returned no permit for the request.
     #[error("no permit: {0}")]
     Acquire(#[from] AcquireError),
+    /// The request waited as long as its [`Terms`](super::Terms) allow.
+    #[error("no permit in time: {0}")]
+    Late(Waited),
 }

@@ -10,8 +10,9 @@ use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use politely_core::signal::BODY_SCANNED;
 
+use crate::permit::{RENEW_PAUSE_MIN, RENEWALS};
 use crate::slot::Slot;
-use crate::sync::sleep;
+use crate::sync::{sleep, timer};
 
 /// The longest time that the start of a body is read before the response is judged. It bounds the
 /// wait for a server that sends a refusal byte by byte.
@@ -27,9 +28,11 @@ pub struct PacedBody<B: Body> {
     /// Frames that were read ahead to tell block pages from refusals.
     ahead: VecDeque<Result<Frame<B::Data>, B::Error>>,
     slot: Option<Slot>,
+    /// The time of the next renewal, once the body made its reader wait.
+    renewal: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
-// The box is the only field that is pinned, so moving `PacedBody` is sound.
+// The boxes are the only fields that are pinned, so moving `PacedBody` is sound.
 impl<B: Body> Unpin for PacedBody<B> {}
 
 impl<B: Body> Body for PacedBody<B> {
@@ -41,9 +44,13 @@ impl<B: Body> Body for PacedBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = &mut *self;
-        let frame = match this.ahead.pop_front() {
-            Some(frame) => Some(frame),
-            None => std::task::ready!(this.inner.as_mut().poll_frame(cx)),
+        let frame = if let Some(frame) = this.ahead.pop_front() {
+            Some(frame)
+        } else if let Poll::Ready(frame) = this.inner.as_mut().poll_frame(cx) {
+            frame
+        } else {
+            this.renew_while_idle(cx);
+            return Poll::Pending;
         };
         if let (Some(Ok(frame)), Some(slot)) = (&frame, &mut this.slot)
             && let Some(data) = frame.data_ref()
@@ -78,6 +85,24 @@ impl<B: Body> Body for PacedBody<B> {
     }
 }
 
+impl<B: Body> PacedBody<B> {
+    /// Renews the leases whenever a part of them has passed: an idle stream holds its slot.
+    fn renew_while_idle(&mut self, cx: &mut Context<'_>) {
+        let Some(slot) = &mut self.slot else { return };
+        loop {
+            if let Some(renewal) = &mut self.renewal
+                && renewal.as_mut().poll(cx).is_pending()
+            {
+                return;
+            }
+            self.renewal = None;
+            let Some(lasts) = slot.renew() else { return };
+            let pause = (lasts / RENEWALS).max(RENEW_PAUSE_MIN);
+            self.renewal = Some(Box::pin(timer(pause)));
+        }
+    }
+}
+
 impl<B: Body> fmt::Debug for PacedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacedBody")
@@ -99,6 +124,7 @@ impl<B: Body> Peeked<B> {
                 inner: Box::pin(body),
                 ahead: VecDeque::new(),
                 slot: None,
+                renewal: None,
             },
             start: Vec::new(),
         }
@@ -209,6 +235,23 @@ mod tests {
         ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
             Poll::Pending
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_idle_for_longer_than_its_lease_keeps_its_slot() {
+        let clock = crate::Clock::tokio();
+        let limiter = Limiter::builder().clock(clock).build().unwrap();
+        let key = Key::host("a.example").unwrap();
+        let permit = limiter.acquire(&key).await.unwrap();
+        let (_, slot) = permit.report_head(&Report::of(Signal::Ok));
+        let mut body = Peeked::new(Dripping).holding(slot);
+        let hour = Duration::from_hours(1);
+        let idle = tokio::time::timeout(hour, body.frame()).await;
+        assert!(idle.is_err());
+        let tally = || limiter.explain(&key).unwrap().tally;
+        assert_eq!((tally().live, tally().expired), (1, 0));
+        drop(body);
+        assert_eq!((tally().live, tally().expired), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,14 +2,12 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, Method, Response};
+use http::{Extensions, HeaderMap, Method, Response};
 use http_body::Body;
 use politely_core::fault::machine::Trouble;
 use politely_core::key::KeyError;
 use politely_core::signal::Failure;
 use url::Url;
-
-use crate::labels::Labels;
 
 use super::{NotSent, PartialContent, Unprocessed};
 
@@ -22,8 +20,8 @@ pub(crate) trait Exchange {
     fn method(request: &Self::Request) -> &Method;
     fn url(request: &Self::Request) -> Result<Cow<'_, Url>, KeyError>;
     fn headers(request: &Self::Request) -> &HeaderMap;
-    /// Returns the labels in the extensions of the request.
-    fn labels<'a>(&'a self, request: &'a Self::Request) -> Option<&'a Labels>;
+    /// Returns the extensions of the request.
+    fn extensions<'a>(&'a self, request: &'a Self::Request) -> &'a Extensions;
     /// Returns a copy of the request, if its body can be copied.
     fn copy(request: &Self::Request) -> Option<Self::Request>;
     /// Returns the failure behind the error. `None` means that the error says nothing about the

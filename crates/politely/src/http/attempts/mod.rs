@@ -67,7 +67,9 @@ mod failure;
 mod heard;
 mod origins;
 mod partial;
+mod repeats;
 mod targets;
+mod terms;
 mod trouble;
 
 use std::fmt;
@@ -76,7 +78,6 @@ use std::time::Duration;
 
 use http::header::RANGE;
 use http::{HeaderMap, Method, Response};
-use politely_core::Timestamp;
 use politely_core::fault::Failures;
 use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
@@ -92,6 +93,7 @@ use crate::labels::Labels;
 use crate::leases::{Decision, Judged};
 use crate::limiter::{Limiter, Plan, RequestView};
 use crate::own_machine::OwnMachine;
+use crate::permit::Permit;
 use crate::retries::Retries;
 use crate::sync::sleep;
 
@@ -102,12 +104,11 @@ pub use failure::{Unprocessed, failure_of, unprocessed};
 use heard::{Heard, Sent, Unreported};
 pub use origins::Origins;
 pub use partial::PartialContent;
+pub use repeats::REPEATS_MAX;
 use targets::Targets;
+use terms::Waiting;
+pub use terms::{Terms, Waited};
 pub use trouble::trouble_of;
-
-/// Maximum number of repeats of a request that the server did not process, before it counts as
-/// failed.
-pub const REPEATS_MAX: u32 = 2;
 
 /// The way of sending requests: the limiter, the keys and the number of attempts. Clones are cheap
 /// and share the limiter and the retry budgets.
@@ -123,6 +124,14 @@ pub struct Attempts {
     answered: Arc<Origins>,
     targets: Arc<Targets>,
     own_machine: Arc<OwnMachine>,
+}
+
+/// Where a request goes, and for whom.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    url: &'a Url,
+    keys: &'a [Key],
+    labels: Option<&'a Labels>,
 }
 
 type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
@@ -198,34 +207,47 @@ impl Attempts {
     pub(crate) async fn run<X: Exchange>(
         &self,
         exchange: &mut X,
-        mut request: X::Request,
+        request: X::Request,
     ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
         let url = X::url(&request).map_err(NotSent::from)?.into_owned();
-        let page = Resource::of(url.as_str());
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
-        let labels = exchange.labels(&request).cloned();
-        let labels = labels.as_ref();
-        let consumer = labels.and_then(|labels| labels.get(Labels::CLIENT));
-        let consumer = consumer.unwrap_or_default();
-        let mut plan = self.plan_of(&keys, &url, X::method(&request), labels)?;
+        let labels = exchange.extensions(&request).get::<Labels>().cloned();
+        let terms = exchange.extensions(&request).get::<Terms>().cloned();
+        let origin = Origin {
+            url: &url,
+            keys: &keys,
+            labels: labels.as_ref(),
+        };
+        let mut waiting = Waiting::new(&self.limiter, terms.as_ref(), &keys[0]);
+        let sending = self.until_served(exchange, request, origin, &mut waiting);
+        let mut response = sending.await?;
+        if let Some(waited) = waiting.into_waited() {
+            response.extensions_mut().insert(waited);
+        }
+        Ok(response)
+    }
+
+    async fn until_served<X: Exchange>(
+        &self,
+        exchange: &mut X,
+        mut request: X::Request,
+        origin: Origin<'_>,
+        waiting: &mut Waiting<'_>,
+    ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
+        let Origin { url, keys, labels } = origin;
+        let mut plan = self.plan_of(keys, url, X::method(&request), labels)?;
         let key = &plan.key().clone();
         let wants_part = X::headers(&request).contains_key(RANGE);
+        let page = Resource::of(url.as_str());
         let rest = self.targets.rest(page, self.limiter.now());
         if !rest.is_zero() {
-            sleep(rest).await;
+            waiting.during(&plan, sleep(rest)).await?;
         }
         let mut attempt = Attempt::first(X::method(&request).clone());
         loop {
             let copy = self.copy_of::<X>(&request, &plan);
             let asked = self.limiter.now();
-            let head = Head {
-                method: &attempt.method,
-                url: &url,
-                labels,
-            };
-            self.until_machine_works().await;
-            let permit = self.limiter.acquire_planned(&plan, head, consumer).await;
-            let mut permit = permit.map_err(NotSent::from)?;
+            let mut permit = self.permit(&plan, &attempt, origin, waiting).await?;
             exchange.ready().await.map_err(Ended::Failed)?;
             let sent = self.limiter.now();
             let span = request_span(key, &attempt, sent.since(asked));
@@ -242,7 +264,7 @@ impl Attempts {
                 permit,
                 latency,
                 plan: &plan,
-                url: &url,
+                url,
                 wants_part,
             };
             let heard = self.hear::<X>(result, ended).instrument(span.clone());
@@ -288,16 +310,47 @@ impl Attempts {
                 }
                 Some(Judged::GiveUp(_)) => return came,
             };
+            let opens = (self.limiter.now() + after).max(directions.hold_until);
+            if !waiting.reaches(opens) {
+                return came;
+            }
             // Frees the slot together with the response, before the request waits again.
             drop(came);
             if !after.is_zero() {
-                sleep(after).await;
+                waiting.during(&plan, sleep(after)).await?;
             }
             attempt = attempt.following(&report, after);
             request = copy;
             // A part of the host may be held since then.
-            plan = self.plan_of(&keys, &url, X::method(&request), labels)?;
+            plan = self.plan_of(keys, url, X::method(&request), labels)?;
         }
+    }
+
+    /// Waits for a permit of the keys of `plan`.
+    async fn permit(
+        &self,
+        plan: &Plan,
+        attempt: &Attempt,
+        origin: Origin<'_>,
+        waiting: &mut Waiting<'_>,
+    ) -> Result<Permit, NotSent> {
+        let Origin { url, labels, .. } = origin;
+        let consumer = labels.and_then(|labels| labels.get(Labels::CLIENT));
+        let head = Head {
+            method: &attempt.method,
+            url,
+            labels,
+            priority: waiting.priority(),
+        };
+        let ask = waiting.ask(plan);
+        let permit = async {
+            self.until_machine_works().await;
+            let consumer = consumer.unwrap_or_default();
+            self.limiter
+                .acquire_planned(plan, ask, head, consumer)
+                .await
+        };
+        Ok(waiting.during(plan, permit).await??)
     }
 
     /// Waits while this machine's network is at fault.
@@ -326,50 +379,6 @@ impl Attempts {
             labels: &|name| labels?.get(name),
         });
         plan.map_err(|missing| NotSent::Acquire(missing.into()))
-    }
-
-    /// Sends `request`, and its copy `spare` while the server does not process it. Also returns the
-    /// time of the last sending.
-    async fn send<X: Exchange>(
-        &self,
-        exchange: &mut X,
-        mut request: X::Request,
-        mut spare: Option<X::Request>,
-        mut sent: Timestamp,
-    ) -> (Result<Response<X::Body>, X::Error>, Timestamp) {
-        let origin = X::url(&request).map_or(0, |url| self.answered.origin(&url));
-        let mut was_kept = self.answered.has(origin);
-        for _ in 0..REPEATS_MAX {
-            let again = spare.as_ref().and_then(X::copy);
-            let error = match exchange.send(request).await {
-                Ok(response) => {
-                    self.answered.add(origin);
-                    return (Ok(response), sent);
-                }
-                Err(error) => error,
-            };
-            let repeats = match X::unprocessed(&error) {
-                Some(Unprocessed::Told) => true,
-                Some(Unprocessed::Closed) => was_kept,
-                Some(Unprocessed::Http1Required) | None => false,
-            };
-            self.answered.remove(origin);
-            let Some(copy) = spare.take().filter(|_| repeats) else {
-                return (Err(error), sent);
-            };
-            tracing::debug!("not processed; repeated at once");
-            if let Err(error) = exchange.ready().await {
-                return (Err(error), sent);
-            }
-            was_kept &= again.is_some();
-            (request, spare) = (copy, again);
-            sent = self.limiter.now();
-        }
-        let result = exchange.send(request).await;
-        if result.is_ok() {
-            self.answered.add(origin);
-        }
-        (result, sent)
     }
 
     /// Delays the target of a redirect that named a wait.

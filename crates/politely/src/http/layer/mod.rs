@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderMap, Method, Request, Response, header};
+use http::{Extensions, HeaderMap, Method, Request, Response, header};
 use http_body::Body;
 use politely_core::fault::machine::Trouble;
 use politely_core::key::KeyError;
@@ -51,7 +51,6 @@ use url::Url;
 use crate::http::attempts::{
     Attempts, Ended, Exchange, PacedBody, Unprocessed, failure_of, trouble_of, unprocessed,
 };
-use crate::labels::Labels;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -109,6 +108,12 @@ impl PoliteLayer {
     /// again.
     #[must_use]
     pub fn once(self) -> PoliteLayer<Once> {
+        self.replayed_by()
+    }
+
+    /// Copies bodies as `R` says. A request whose body it does not copy is sent once.
+    #[must_use]
+    pub fn replayed_by<R>(self) -> PoliteLayer<R> {
         PoliteLayer::of(self.attempts)
     }
 }
@@ -234,8 +239,8 @@ where
         request.headers()
     }
 
-    fn labels<'a>(&'a self, request: &'a Request<B>) -> Option<&'a Labels> {
-        request.extensions().get()
+    fn extensions<'a>(&'a self, request: &'a Request<B>) -> &'a Extensions {
+        request.extensions()
     }
 
     fn copy(request: &Request<B>) -> Option<Request<B>> {

@@ -14,7 +14,6 @@ use url::Url;
 use crate::http::attempts::{
     Attempts, Ended, Exchange, Unprocessed, failure_of, trouble_of, unprocessed,
 };
-use crate::labels::Labels;
 
 /// A middleware that paces, classifies, reports and retries every request of a client. Put it after
 /// the middlewares that should see a request once, and before the middlewares that should see every
@@ -99,8 +98,8 @@ impl Exchange for Onward<'_> {
         request.headers()
     }
 
-    fn labels<'a>(&'a self, _: &'a Request) -> Option<&'a Labels> {
-        self.extensions.get()
+    fn extensions<'a>(&'a self, _: &'a Request) -> &'a Extensions {
+        self.extensions
     }
 
     fn copy(request: &Request) -> Option<Request> {

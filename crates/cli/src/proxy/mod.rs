@@ -1,0 +1,124 @@
+//! `politely proxy`: a gateway and a forward proxy in front of the tower layer of `politely`.
+//!
+//! Nothing is decided here. The layer waits for permits, sends again and reports, as it does in a
+//! Rust program. A request passes through these files in this order:
+//!
+//! | file | the question that it answers |
+//! | --- | --- |
+//! | `listen` | Which connections are there, and how do they end? |
+//! | `access` | May this caller use the proxy? |
+//! | `way` | Where does the request go? |
+//! | `hops` | Which header fields are for this hop only? |
+//! | `wishes` | What does the caller ask of the limits? |
+//! | `body` | Can the body be sent again? |
+//! | `upstream` | How does a request reach its host? |
+//! | `guard` | Which addresses may be connected to? |
+//! | `tunnel` | How do the bytes of CONNECT and of WebSocket pass? |
+//! | `problem` | What is the caller told when there is no answer? |
+
+mod access;
+mod body;
+mod forward;
+mod guard;
+mod hops;
+mod listen;
+mod problem;
+mod tunnel;
+mod upstream;
+mod way;
+mod wishes;
+
+use std::sync::Arc;
+
+use politely::attempts::Attempts;
+use politely::layer::PoliteLayer;
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tower::Layer as _;
+
+use crate::args::ProxyArgs;
+use crate::config::Settings;
+use crate::exit::{Exit, Wrong, io_words, runtime};
+use crate::fetch::{Resolver, budgets, labelled, limiter, read_some, retry_policy};
+use crate::{log, presets, serve, service_manager};
+
+use access::Access;
+use body::Kept;
+use forward::Proxy;
+use guard::Guard;
+use upstream::Upstream;
+use way::Routes;
+
+/// The maximum number of hosts whose limits are kept: about 300 MB at most. Callers choose hosts.
+const HOSTS_MAX: usize = 1 << 20;
+
+pub(crate) fn run(mut args: ProxyArgs) -> Result<Exit, Wrong> {
+    let runtime = runtime(&mut Builder::new_multi_thread())?;
+    runtime.block_on(async {
+        let ended = serve::end();
+        let shares_by = match args.store {
+            Some(_) => "the engine",
+            None => "the coordinator",
+        };
+        let proxy = Arc::new(proxy(&mut args)?);
+        let listener = TcpListener::bind(args.listen).await;
+        let address = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) = address.map_err(|why| {
+            Wrong(format!(
+                "cannot listen on {}: {}",
+                args.listen,
+                io_words(&why)
+            ))
+        })?;
+        log::say(&format!("politely: http://{address}"));
+        service_manager::tell_ready(&format!("http://{address}"));
+        tokio::spawn(service_manager::feed_watchdog(proxy.limiter.clone()));
+        if proxy.limiter.is_shared() {
+            tokio::spawn(serve::tell_trouble(proxy.limiter.clone(), shares_by));
+        }
+        listen::serve(listener, proxy, ended).await;
+        Ok(Exit::AllFetched)
+    })
+}
+
+fn proxy(args: &mut ProxyArgs) -> Result<Proxy, Wrong> {
+    let tokens = match &args.token_file {
+        Some(file) => serve::tokens(Some(file))?,
+        None => None,
+    };
+    let is_loopback = args.listen.ip().is_loopback();
+    if tokens.is_none() && !is_loopback {
+        return Err(Wrong(format!(
+            "--listen {} can be reached from other machines: that needs --token-file FILE",
+            args.listen
+        )));
+    }
+    let mut knobs = args.knobs();
+    // The settings know a preset as the policy of that name.
+    knobs.policy = knobs.policy.or(args.preset.clone().map(Into::into));
+    let settings = Settings::checked(knobs).map_err(Wrong)?;
+    let limiter = limiter(&settings, HOSTS_MAX)?;
+    let book = match (&args.preset, &settings.policy) {
+        (Some(name), _) => Some(presets::parse(name, presets::find(name)?)?),
+        (None, Some(file)) => Some(read_some(file)?),
+        (None, None) => None,
+    };
+    if let Some(book) = book {
+        limiter.set_policy(labelled(book, &settings)?);
+    }
+    let policy = retry_policy(&settings);
+    let (per_key, global) = budgets(&policy);
+    let attempts = Attempts::new(limiter.clone()).policy(policy);
+    let layer = PoliteLayer::new(attempts.budgets(per_key, global)).replayed_by::<Kept>();
+    let guard = Guard::new(Resolver::default(), args.allow_private);
+    let upstream = Upstream::new(&guard, args.timeout.0)?;
+    Ok(Proxy {
+        access: Access::new(tokens),
+        routes: Routes::new(std::mem::take(&mut args.route), is_loopback)?,
+        guard,
+        service: layer.layer(upstream),
+        limiter,
+        wait_max: args.wait,
+        tells_waits: !args.no_wait_headers,
+    })
+}

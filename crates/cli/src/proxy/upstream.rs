@@ -1,0 +1,145 @@
+//! The hosts' side: one pooled client for hosts that the operator named, and one for all others.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls_platform_verifier::ConfigVerifierExt as _;
+use tokio::time::timeout;
+use tower::Service;
+
+use super::body::{Answer, BoxError, CallerGone, Sent};
+use super::guard::Guard;
+use super::tunnel;
+use crate::exit::Wrong;
+
+/// The maximum time for a TCP connection to a host.
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// The time between two probes of an idle connection.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// The maximum number of header fields of an answer; hyper's default is 100.
+const HEADER_FIELDS_MAX: usize = 1000;
+/// The maximum size of an answer's head, in bytes, as in Chromium.
+const HEAD_MAX: u32 = 256 << 10;
+
+/// How a request reaches its host. It is in the extensions of the request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hop {
+    /// Whether private addresses are refused.
+    pub(super) is_guarded: bool,
+    /// Whether the connection goes on with another protocol, which HTTP/2 does not do.
+    pub(super) upgrades: bool,
+}
+
+/// Sends one request, once. The layer around it does all else.
+#[derive(Clone)]
+pub(super) struct Upstream {
+    /// For hosts that the operator named.
+    open: Clients,
+    guarded: Clients,
+    guard: Guard,
+    head_max: Duration,
+}
+
+#[derive(Clone)]
+struct Clients {
+    all: HttpClient,
+    http1: HttpClient,
+}
+
+type HttpClient = Client<HttpsConnector<HttpConnector<Guard>>, Sent>;
+
+impl Upstream {
+    /// Returns the clients, which wait for the head of an answer at most for `head_max`.
+    pub(super) fn new(guard: &Guard, head_max: Duration) -> Result<Self, Wrong> {
+        Ok(Self {
+            open: Clients::new(&guard.open())?,
+            guarded: Clients::new(guard)?,
+            guard: guard.clone(),
+            head_max,
+        })
+    }
+
+    async fn send(&self, request: Request<Sent>) -> Result<Response<Answer>, BoxError> {
+        if request.method() == Method::CONNECT {
+            return tunnel::dial(&self.guard, request.uri()).await;
+        }
+        let hop = request.extensions().get::<Hop>();
+        let clients = if hop.is_none_or(|hop| hop.is_guarded) {
+            &self.guarded
+        } else {
+            &self.open
+        };
+        let client = if hop.is_some_and(|hop| hop.upgrades) {
+            &clients.http1
+        } else {
+            &clients.all
+        };
+        let response = client.request(request).await?;
+        Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+    }
+}
+
+impl Clients {
+    fn new(guard: &Guard) -> Result<Self, Wrong> {
+        let tls = rustls::ClientConfig::with_platform_verifier();
+        let tls = tls.map_err(|why| Wrong::no_client(&why.to_string()))?;
+        let mut tcp = HttpConnector::new_with_resolver(guard.clone());
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_MAX));
+        tcp.set_keepalive(Some(KEEPALIVE));
+        let https = || {
+            HttpsConnectorBuilder::new()
+                .with_tls_config(tls.clone())
+                .https_or_http()
+        };
+        let client = |connector| {
+            Client::builder(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .pool_timer(TokioTimer::new())
+                // Some servers know header names only as curl and browsers write them.
+                .http1_title_case_headers(true)
+                .http1_max_headers(HEADER_FIELDS_MAX)
+                .http1_max_buf_size(HEAD_MAX as usize)
+                .http2_max_header_list_size(HEAD_MAX)
+                .build(connector)
+        };
+        Ok(Self {
+            all: client(https().enable_all_versions().wrap_connector(tcp.clone())),
+            http1: client(https().enable_http1().wrap_connector(tcp)),
+        })
+    }
+}
+
+impl Service<Request<Sent>> for Upstream {
+    type Response = Response<Answer>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Sent>) -> Self::Future {
+        let upstream = self.clone();
+        let broken = match request.body() {
+            Sent::Stream(_, broken) => Some(broken.clone()),
+            Sent::Kept(..) => None,
+        };
+        Box::pin(async move {
+            let sent = timeout(upstream.head_max, upstream.send(request)).await;
+            match sent? {
+                // The host is not at fault for a body that did not come.
+                Err(_) if broken.is_some_and(|broken| broken.is_set()) => Err(CallerGone.into()),
+                answered => answered,
+            }
+        })
+    }
+}
