@@ -322,8 +322,8 @@ impl Evidence {
         if rare { Fault::Host } else { Fault::Url }
     }
 
-    /// Returns whether a limit may cause such a failure. A limit refuses in one way: if it never says
-    /// so itself, its gateway may answer for it.
+    /// Returns whether a limit may cause such a failure. A limit refuses in one way: if it never
+    /// says so itself, its gateway may answer for it.
     fn may_be_a_limit(&self, kind: Kind) -> bool {
         kind == Kind::Refusal || kind == Kind::Trouble && !self.says_refusals
     }

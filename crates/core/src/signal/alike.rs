@@ -41,8 +41,8 @@ impl Report {
         is_trouble.then(|| self.status.unwrap_or_default().into())
     }
 
-    /// Returns whether this is an error of an overloaded host or of a broken page: a plain 500, what
-    /// a gateway answers, or no answer.
+    /// Returns whether this is an error of an overloaded host or of a broken page: a plain 500,
+    /// what a gateway answers, or no answer.
     pub(crate) fn is_error(&self) -> bool {
         self.signal == Signal::UrlError && self.status == Some(500) || self.trouble().is_some()
     }

@@ -316,7 +316,8 @@ proptest! {
         let (requests, served) = (crawl.requests, crawl.served);
         crawl.go_on(Duration::from_mins(20), false, refusal, |_| false);
         let (requests, served) = (crawl.requests - requests, crawl.served - served);
-        let (used, refused) = (served as f64 / (rate * 1_200.0), 1.0 - served as f64 / requests as f64);
+        let used = served as f64 / (rate * 1_200.0);
+        let refused = 1.0 - served as f64 / requests as f64;
         prop_assert!(used >= 0.8 && refused <= 0.2, "{used} used, {refused} refused");
     }
 }
