@@ -135,14 +135,12 @@ impl Host {
             self.probe_returned();
         }
         let estimate = self.end_estimate(lease.id);
-        let Some(Unused { cost, bytes }) = unused else {
+        let Some(unused) = unused else {
             self.rest(now, now);
             return;
         };
-        if let Some(estimate) = estimate {
-            self.refund_units(&estimate, config);
-        }
-        self.refund_budgets(lease.start, cost, bytes, config);
+        self.refund_budgets(now, lease.start, unused, estimate);
+        let Unused { cost, bytes } = unused;
         let rate = self.bounds(now, config).rate;
         let newest = (self.pace).give_back(now, &rate, f64::from(cost), lease.start);
         if newest

@@ -135,6 +135,7 @@ impl Host {
             }
             Ok(start) => start,
         };
+        self.follow_limits(now, config);
         // A grant that fills the cap counts as limited by the cap, unless the cap is 1.
         let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
