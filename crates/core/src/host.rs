@@ -142,12 +142,15 @@ impl Host {
         self.refund_budgets(now, lease.start, unused, estimate);
         let Unused { cost, bytes } = unused;
         let rate = self.bounds(now, config).rate;
-        let newest = (self.pace).give_back(now, &rate, f64::from(cost), lease.start);
-        if newest
-            && bytes > 0
+        (self.pace).give_back(now, &rate, f64::from(cost), &lease, &mut self.leases);
+        let is_newest = lease.id.0 + 1 == self.leases.next().0;
+        if bytes > 0
             && let Some((pace, rate)) = self.bytes(now, config)
         {
-            pace.put_back(now, &rate, bytes as f64);
+            // A bucket that was full at the start would have lost what came since.
+            let age_s = now.seconds_since(lease.start);
+            let lost = if is_newest { 0.0 } else { rate.per_s * age_s };
+            pace.put_back(now, &rate, (bytes as f64 - lost).max(0.0));
         }
     }
 
@@ -175,7 +178,7 @@ impl Host {
         self.leases.forget_probes();
         self.strikes = 0;
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
     }
 
     /// Sets an operator's numbers for this key. An absent number leaves the old one; an infinite
@@ -200,7 +203,7 @@ impl Host {
             self.hold.lift_if(|reason| reason == HoldReason::CrawlDelay);
         }
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
         if was_full {
             self.pace.fill(now, &new);
         }
@@ -234,7 +237,7 @@ impl Host {
         }
         self.law = KeyLaw::new(&self.law_config(config), self.limits(config), now);
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
     }
 
     /// Returns the counts of leases.

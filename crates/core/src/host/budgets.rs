@@ -40,7 +40,7 @@ impl Host {
             rare.has_outcomes |= has_learned;
         }
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
     }
 
     /// Makes a declared limit whole, or all of them if `which` is `None`, because an operator knows

@@ -367,6 +367,7 @@ impl Host {
     pub fn resume_after(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
         let rate = self.bounds(now, config).rate;
         self.pace.empty(now, newest, &rate);
+        self.last_grant = self.last_grant.max(newest);
     }
 
     /// Makes the ids of later leases at least `number << 32`, so that no id repeats one that was
@@ -393,6 +394,8 @@ impl Host {
         self.last_grant = self.last_grant.max(start);
         self.first_end = FirstEnd::default();
         let lease = self.leases.take(start, lasts, false, false).id;
+        // What the bucket had since that departure is not known.
+        self.leases.note_room(0.0, 0.0);
         // The limits that the estimate counts for may come into force later.
         if !estimate.is_empty() || has_named_units(self.declared(config)) {
             self.keep_estimate(lease, start, estimate.clone());
