@@ -73,8 +73,8 @@ impl Lease {
             (Stage::Heard, Stage::Heard) => Stage::Heard,
         };
         let other = Self {
-            stage,
             room,
+            stage,
             ..*other
         };
         (self.stage, self.room) = (stage, room);
