@@ -32,8 +32,9 @@ pub struct Lease {
     pub start: Timestamp,
     /// Time from the start to the expiry of the lease.
     lasts_ms: u32,
-    /// How many thousandths of a token a cancellation may return. It is what the bucket lacked at
-    /// its fullest since this departure, so it never falls from one lease to the next.
+    /// How many millionths of a token a cancellation may return, at most 4,294 tokens. It is what
+    /// the bucket lacked at its fullest since this departure, so it never falls from one lease to
+    /// the next.
     room: u32,
     /// Number of other live leases when this one was granted.
     pub beside: u16,
@@ -103,8 +104,8 @@ pub struct Tally {
     pub live: u64,
 }
 
-/// The thousandths of a token.
-const TOKEN: u32 = 1_000;
+/// The millionths of a token.
+const TOKEN: u32 = 1_000_000;
 /// The largest next id in a plausible state. It leaves half of the ids of the last generation free,
 /// so a restored state does not run out of ids.
 const NEXT_MAX: u64 = u64::MAX - (1 << 31);
@@ -174,11 +175,11 @@ impl Leases {
     /// Notes that the bucket lacked `room` tokens before the newest lease took `cost`. Earlier
     /// leases return no more than that.
     pub(crate) fn note_room(&mut self, room: f64, cost: f64) {
-        let room = thousandths(room);
+        let room = millionths(room);
         if let Some((newest, earlier)) = self.live.split_last_mut() {
             // Without earlier ones no other lease makes the bucket fuller.
             let beside = if earlier.is_empty() { 0 } else { room };
-            newest.room = beside.saturating_add(thousandths(cost));
+            newest.room = beside.saturating_add(millionths(cost));
             let fuller = earlier.iter_mut().rev();
             for lease in fuller.take_while(|lease| lease.room > room) {
                 lease.room = room;
@@ -189,7 +190,7 @@ impl Leases {
     /// Returns how many of `tokens` a cancelled lease returns. The bucket is fuller by them since
     /// its departure, so the other leases return less.
     pub(crate) fn take_room(&mut self, cancelled: &Lease, tokens: f64) -> f64 {
-        let returned = cancelled.room.min(thousandths(tokens));
+        let returned = cancelled.room.min(millionths(tokens));
         let left = cancelled.room - returned;
         for lease in &mut self.live {
             lease.room = if lease.id < cancelled.id {
@@ -468,9 +469,10 @@ pub struct Expired {
     pub last: Option<Timestamp>,
 }
 
-/// Returns whole thousandths. The cast makes zero of what is below zero or no number.
-fn thousandths(tokens: f64) -> u32 {
-    (tokens * f64::from(TOKEN) + 1e-3) as u32
+/// Returns whole millionths, rounded up: the last of ten tokens that return must not be late by
+/// what was lost of the others. The cast makes zero of what is below zero or no number.
+fn millionths(tokens: f64) -> u32 {
+    (tokens * f64::from(TOKEN)).ceil() as u32
 }
 
 #[inline]

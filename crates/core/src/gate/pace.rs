@@ -276,7 +276,8 @@ impl Pace {
     ) {
         self.settle(now, rate);
         let returned = cost.min(rate.most() - self.tokens);
-        self.tokens += leases.take_room(cancelled, returned);
+        let returned = leases.take_room(cancelled, returned);
+        self.tokens = lesser(self.tokens + returned, rate.most());
     }
 
     /// Fills the bucket to the burst.
