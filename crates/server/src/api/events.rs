@@ -9,6 +9,7 @@ use axum::response::Sse;
 use axum::response::sse::{self, KeepAlive};
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use politely::core::key::Key;
 use politely_api::wire::{Event, EventKind, EventsQuery, Problem};
 
 use super::Api;
@@ -88,8 +89,8 @@ impl Filter {
         };
         let kinds = kinds.map(|kinds| kinds.split(',').map(parse).collect());
         Ok(Self {
-            key,
-            prefix,
+            key: key.as_deref().map(Key::canonical),
+            prefix: prefix.as_deref().map(Key::canonical_prefix),
             kinds: kinds.transpose()?,
         })
     }
