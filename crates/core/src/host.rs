@@ -161,7 +161,14 @@ impl Host {
     }
 
     /// Lets nothing leave before `until`. Returns whether that extends the hold.
+    ///
+    /// A backoff that follows another one soon is twice as long, at most a minute. While one is in
+    /// force, nothing changes: it is known already that the key is refused.
     pub fn hold(&mut self, now: Timestamp, until: Timestamp, reason: HoldReason) -> bool {
+        let until = match reason {
+            HoldReason::Backoff => self.hold.backed_off(now, until),
+            _ => until,
+        };
         self.hold.extend(now, until, reason)
     }
 

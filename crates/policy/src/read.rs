@@ -15,7 +15,7 @@ use super::rule_key::{RuleKey, WrittenKey};
 use super::trouble::{
     BackoffSetting, BreakerSetting, JitterSetting, RetryBudgetSetting, TroubleSettings,
 };
-use super::{POLICY_MAX, Rule, RuleBook, answer, cost, rule_key, share};
+use super::{POLICY_MAX, Rule, RuleBook, answer, cost, rule_key, share, uncharged};
 
 /// Why a policy is refused: the line, from 1, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -167,6 +167,9 @@ impl RuleBook {
         if let Some(feedback) = &written.feedback {
             rule_key::mark_held(feedback.get_ref(), has_account, &mut keys)
                 .map_err(|why| placed((feedback.span().start, why)))?;
+        } else if let Some(account) = keys.first_mut().filter(|_| has_account) {
+            // Other callers of the host have other accounts.
+            account.is_held = account.name.labels().next().is_some();
         }
         let answers = written.answer.into_iter().map(|written| {
             let line = lines.line(written.span().start);
@@ -199,6 +202,9 @@ impl RuleBook {
         }
         .with_key_rules();
         for unit in rule.uncharged_units() {
+            if !unit.is_stated() {
+                return Err(wrong(line, uncharged(unit)));
+            }
             let note = format!(
                 "no `cost` of the rule charges the unit {unit}, so only requests that state it count"
             );

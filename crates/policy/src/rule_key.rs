@@ -25,7 +25,7 @@ pub struct RuleKey {
     pub name: KeyTemplate,
     /// The methods of the requests that it is added to. `None` means all.
     pub class: Option<MethodClass>,
-    /// Whether a refusal that names a wait holds it.
+    /// Whether a refusal holds it, in place of the request's own key.
     pub is_held: bool,
     /// What the key follows.
     pub(super) follows: Arc<KeyRule>,

@@ -52,18 +52,6 @@ impl Coordinator {
         }
     }
 
-    /// Holds the keys that a refusal affects by the rule of its request, and returns them.
-    fn hold_others<'a>(&self, plan: Option<&'a Plan>, report: &Report) -> &'a [Key] {
-        let Some((held, length)) = plan.map(|plan| plan.held(report)) else {
-            return &[];
-        };
-        for key in held {
-            // The keys of a granted request are known, so there is room for them.
-            let _ = self.0.limiter.hold(key, length, HoldReason::RetryAfter);
-        }
-        held
-    }
-
     /// Records a report for operators: numbers, the audit and events.
     fn record(
         &self,
@@ -156,10 +144,10 @@ impl Coordinator {
         if report.bytes > 0 || !report.used.is_empty() {
             aftermath.settled.extend(out.keys());
         }
-        if let Some(plan) = &plan {
-            let scope = self.0.limiter.hear_scope(plan, &mut report);
-            aftermath.held.extend(scope);
-        }
+        let about = plan
+            .as_deref()
+            .map(|plan| self.0.limiter.hear_scope(plan, &mut report));
+        let about = about.unwrap_or_default();
         let (directions, body) = if told.body_coming && !out.expired {
             let (directions, body) = permit.report_head(&report);
             (directions, Some(body))
@@ -169,15 +157,20 @@ impl Coordinator {
         let meaning = directions.meaning(&report);
         let is_told = of_rule.is_some() || meaning != report.signal;
         report.signal = meaning;
-        let ruled = of_rule.map(|answer| self.follow_answer(&key, &report, answer));
-        let held = self.hold_others(plan.as_deref(), &report);
-        aftermath.held.extend(held.iter().cloned());
+        let own = std::slice::from_ref(&key);
+        let held = plan.as_deref().map_or(own, |plan| plan.held_by(&about));
+        let of_account = report.retry_after.filter(|_| held != own);
+        let of_account = of_account.map_or(now, |wait| now + wait);
+        let ruled = of_rule.map(|answer| self.follow_answer(&key, held, &report, answer));
+        aftermath.held.extend(about);
         let next = self.next(&attempt, &report, &directions, &key, plan.as_deref());
         let answered = Answered {
             next,
             signal: is_told.then_some(meaning.into()),
             rate: directions.rate,
-            hold_until: directions.hold_until.max(ruled.unwrap_or(now)),
+            hold_until: (directions.hold_until)
+                .max(ruled.unwrap_or(now))
+                .max(of_account),
             url_fault: directions.url_fault,
             target_after: report.target_after.unwrap_or_default(),
         };
@@ -288,7 +281,13 @@ impl Coordinator {
     }
 
     /// Applies the hold of a rule about answers, and announces the answer. Returns the hold's end.
-    fn follow_answer(&self, key: &Key, report: &Report, answer: &AnswerRule) -> Timestamp {
+    fn follow_answer(
+        &self,
+        key: &Key,
+        held: &[Key],
+        report: &Report,
+        answer: &AnswerRule,
+    ) -> Timestamp {
         let now = self.now();
         if answer.notify {
             let status = report
@@ -302,8 +301,10 @@ impl Coordinator {
             self.0.watch.announce(EventKind::Answer, Some(key), &text);
         }
         let Some(hold) = answer.hold else { return now };
-        // If there is no room for the key, there is no request of it to hold.
-        let _ = self.0.limiter.hold(key, hold, HoldReason::Operator);
+        for key in held {
+            // If there is no room for the key, there is no request of it to hold.
+            let _ = self.0.limiter.hold(key, hold, HoldReason::Operator);
+        }
         now + hold
     }
 
