@@ -164,13 +164,7 @@ impl RuleBook {
         let scope = written.scope.as_ref().map(|text| scope(text, has_account));
         let mut keys = Vec::from_iter(account);
         keys.extend(rule_key::read(&written.key, learn).map_err(placed)?);
-        if let Some(feedback) = &written.feedback {
-            rule_key::mark_held(feedback.get_ref(), has_account, &mut keys)
-                .map_err(|why| placed((feedback.span().start, why)))?;
-        } else if let Some(account) = keys.first_mut().filter(|_| has_account) {
-            // Other callers of the host have other accounts.
-            account.is_held = account.name.labels().next().is_some();
-        }
+        rule_key::mark_held(written.feedback.as_ref(), has_account, &mut keys).map_err(placed)?;
         let answers = written.answer.into_iter().map(|written| {
             let line = lines.line(written.span().start);
             answer::read(written, line).map_err(placed)

@@ -157,20 +157,14 @@ impl Coordinator {
         let meaning = directions.meaning(&report);
         let is_told = of_rule.is_some() || meaning != report.signal;
         report.signal = meaning;
-        let own = std::slice::from_ref(&key);
-        let held = plan.as_deref().map_or(own, |plan| plan.held_by(&about));
-        let of_account = report.retry_after.filter(|_| held != own);
-        let of_account = of_account.map_or(now, |wait| now + wait);
-        let ruled = of_rule.map(|answer| self.follow_answer(&key, held, &report, answer));
+        let held_until = self.follow_rule(plan.as_deref(), &about, &key, &report, of_rule);
         aftermath.held.extend(about);
         let next = self.next(&attempt, &report, &directions, &key, plan.as_deref());
         let answered = Answered {
             next,
             signal: is_told.then_some(meaning.into()),
             rate: directions.rate,
-            hold_until: (directions.hold_until)
-                .max(ruled.unwrap_or(now))
-                .max(of_account),
+            hold_until: directions.hold_until.max(held_until),
             url_fault: directions.url_fault,
             target_after: report.target_after.unwrap_or_default(),
         };
@@ -280,15 +274,21 @@ impl Coordinator {
         }
     }
 
-    /// Applies the hold of a rule about answers, and announces the answer. Returns the hold's end.
-    fn follow_answer(
+    /// Applies the hold of a rule about answers, and announces the answer. `about` is held already.
+    /// Returns when the hold of the request's keys by its rule ends.
+    fn follow_rule(
         &self,
+        plan: Option<&Plan>,
+        about: &[Key],
         key: &Key,
-        held: &[Key],
         report: &Report,
-        answer: &AnswerRule,
+        answer: Option<&AnswerRule>,
     ) -> Timestamp {
-        let now = self.now();
+        let (now, own) = (self.now(), std::slice::from_ref(key));
+        let held = plan.map_or(own, |plan| plan.held_by(about));
+        let of_account = report.retry_after.filter(|_| held != own);
+        let until = of_account.map_or(now, |wait| now + wait);
+        let Some(answer) = answer else { return until };
         if answer.notify {
             let status = report
                 .status
@@ -300,12 +300,14 @@ impl Coordinator {
             );
             self.0.watch.announce(EventKind::Answer, Some(key), &text);
         }
-        let Some(hold) = answer.hold else { return now };
+        let Some(hold) = answer.hold else {
+            return until;
+        };
         for key in held {
             // If there is no room for the key, there is no request of it to hold.
             let _ = self.0.limiter.hold(key, hold, HoldReason::Operator);
         }
-        now + hold
+        until.max(now + hold)
     }
 
     /// Returns the meaning of an answer, and the rule about answers that gave it.
