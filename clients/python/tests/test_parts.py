@@ -9,7 +9,9 @@ import pytest
 from fake import Fake
 
 from politely_client import AsyncClient, Frontier
+from politely_client.flow import Call
 from politely_client.parts import BYTES_MAX, ELEMENTS_MAX, in_parts
+from politely_client.shell import encoded, request_of
 
 SHAPES = [(0, 0, 9), (0, 1, 9), (1, 0, 9), (3, 7, 9), (12_000, 1_000, 9), (50_000, 1, 200), (300, 300, 16_000)]
 
@@ -107,3 +109,12 @@ def test_a_refusal_that_is_not_about_the_words_ends_the_loop():
 
     with pytest.raises(Exception, match="no worker"):
         asyncio.run(crawl())
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_half_a_surrogate_pair_in_a_link_is_sent_as_a_replacement(lines):
+    link = {"url": "https://a.com/\ud800x"}
+    call = Call("put", link, 1.0, lines=[link] if lines else None)
+    sent = json.loads(request_of(call, "http://c")["content"])
+    assert sent == {"url": "https://a.com/\ufffdx"}
+    assert json.loads(encoded("\ud83d\ude00")) == "\U0001f600"  # both halves

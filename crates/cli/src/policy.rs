@@ -87,8 +87,14 @@ fn explain(book: &RuleBook, url: &str) -> Result<String, Wrong> {
         Some(account) => account.name.to_string(),
         None => key.to_string(),
     };
+    let held: Vec<String> = rule.held().map(|key| key.name.to_string()).collect();
+    let held = if held.is_empty() {
+        key.to_string()
+    } else {
+        held.join(", ")
+    };
     Ok(format!(
-        "{key}: rule of line {}: {patterns}\n{of}: {rule}",
+        "{key}: rule of line {}: {patterns}\n{of}: {rule}\na refusal holds {held}",
         rule.line
     ))
 }

@@ -73,6 +73,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let loaded = coordinator.load_policy(file, args.allow_empty_policy);
         loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
     }
+    if let Some(limits) = &args.limits {
+        let checked = coordinator.check_units(limits);
+        checked.map_err(|why| Wrong(format!("--limits: {why}")))?;
+    }
     let coordinator = match &args.webhooks {
         Some(file) => coordinator.call_webhooks(webhooks::read(file)?),
         None => coordinator,

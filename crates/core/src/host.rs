@@ -135,21 +135,22 @@ impl Host {
             self.probe_returned();
         }
         let estimate = self.end_estimate(lease.id);
-        let Some(Unused { cost, bytes }) = unused else {
+        let Some(unused) = unused else {
             self.rest(now, now);
             return;
         };
-        if let Some(estimate) = estimate {
-            self.refund_units(&estimate, config);
-        }
-        self.refund_budgets(lease.start, cost, bytes, config);
+        self.refund_budgets(now, lease.start, unused, estimate);
+        let Unused { cost, bytes } = unused;
         let rate = self.bounds(now, config).rate;
-        let newest = (self.pace).give_back(now, &rate, f64::from(cost), lease.start);
-        if newest
-            && bytes > 0
+        (self.pace).give_back(now, &rate, f64::from(cost), &lease, &mut self.leases);
+        let is_newest = lease.id.0 + 1 == self.leases.next().0;
+        if bytes > 0
             && let Some((pace, rate)) = self.bytes(now, config)
         {
-            pace.put_back(now, &rate, bytes as f64);
+            // A bucket that was full at the start would have lost what came since.
+            let age_s = now.seconds_since(lease.start);
+            let lost = if is_newest { 0.0 } else { rate.per_s * age_s };
+            pace.put_back(now, &rate, (bytes as f64 - lost).max(0.0));
         }
     }
 
@@ -160,7 +161,14 @@ impl Host {
     }
 
     /// Lets nothing leave before `until`. Returns whether that extends the hold.
+    ///
+    /// A backoff that follows another one soon is twice as long, at most a minute. While one is in
+    /// force, nothing changes: it is known already that the key is refused.
     pub fn hold(&mut self, now: Timestamp, until: Timestamp, reason: HoldReason) -> bool {
+        let until = match reason {
+            HoldReason::Backoff => self.hold.backed_off(now, until),
+            _ => until,
+        };
         self.hold.extend(now, until, reason)
     }
 
@@ -177,7 +185,7 @@ impl Host {
         self.leases.forget_probes();
         self.strikes = 0;
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
     }
 
     /// Sets an operator's numbers for this key. An absent number leaves the old one; an infinite
@@ -202,7 +210,7 @@ impl Host {
             self.hold.lift_if(|reason| reason == HoldReason::CrawlDelay);
         }
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
         if was_full {
             self.pace.fill(now, &new);
         }
@@ -236,7 +244,7 @@ impl Host {
         }
         self.law = KeyLaw::new(&self.law_config(config), self.limits(config), now);
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
     }
 
     /// Returns the counts of leases.

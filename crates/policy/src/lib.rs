@@ -30,13 +30,12 @@ mod trouble;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Method;
 use politely_core::budget::{DeclaredLimits, LimitUnit, UnitName};
 use politely_core::host::{KeyRule, Spacing, TroubleNumbers};
 use politely_core::key::Key;
-use politely_core::signal::{Alike, Outcome, Report, ScopeName, Signal, WallClock};
+use politely_core::signal::{Alike, Outcome, Report, ScopeName, WallClock};
 use url::Url;
 
 pub use answer::AnswerRule;
@@ -175,6 +174,11 @@ impl Rule {
         self.keys.first().filter(|_| self.has_account)
     }
 
+    /// Returns the keys that a refusal holds. If there is none, it holds the request's own key.
+    pub fn held(&self) -> impl Iterator<Item = &RuleKey> {
+        self.keys.iter().filter(|key| key.is_held)
+    }
+
     /// Returns the units of its limits that its costs do not charge.
     fn uncharged_units(&self) -> Vec<UnitName> {
         let of_keys = self
@@ -193,13 +197,6 @@ impl Rule {
             }
         }
         uncharged
-    }
-
-    /// Returns how long an answer holds the keys that `feedback` names.
-    pub fn hold_of(report: &Report) -> Option<Duration> {
-        let is_refused = report.signal == Signal::RateLimited && !report.of_scope;
-        let wait = report.retry_after;
-        wait.filter(|wait| is_refused && !wait.is_zero())
     }
 
     /// Returns whether a refused request with this method is sent again.
@@ -250,10 +247,35 @@ impl Rule {
     }
 }
 
+/// Returns why a limit of `unit` has no effect, and what to do.
+fn uncharged(unit: UnitName) -> String {
+    format!(
+        "nothing charges the unit {unit}; charge it in a rule (`cost = {{ {unit} = 1 }}`, or 0 if \
+         requests state it), or use requests, bytes or tokens"
+    )
+}
+
 impl RuleBook {
     /// Returns the rules in the order of the file.
     pub fn rules(&self) -> &[Arc<Rule>] {
         &self.rules
+    }
+
+    /// Checks that each of `limits` can be spent.
+    ///
+    /// # Errors
+    /// No rule charges the unit of a limit, and requests do not state it.
+    pub fn check_units(&self, limits: &DeclaredLimits) -> Result<(), String> {
+        let charges = |name| self.rules.iter().any(|rule| rule.costs.charge(name));
+        limits
+            .windows()
+            .iter()
+            .try_for_each(|limit| match limit.unit() {
+                LimitUnit::Named(name) if !name.is_stated() && !charges(name) => {
+                    Err(format!("limit `{limit}`: {}", uncharged(name)))
+                }
+                _ => Ok(()),
+            })
     }
 
     /// Returns whether a rule depends on the path of a request.

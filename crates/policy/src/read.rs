@@ -15,7 +15,7 @@ use super::rule_key::{RuleKey, WrittenKey};
 use super::trouble::{
     BackoffSetting, BreakerSetting, JitterSetting, RetryBudgetSetting, TroubleSettings,
 };
-use super::{POLICY_MAX, Rule, RuleBook, answer, cost, rule_key, share};
+use super::{POLICY_MAX, Rule, RuleBook, answer, cost, rule_key, share, uncharged};
 
 /// Why a policy is refused: the line, from 1, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -164,10 +164,7 @@ impl RuleBook {
         let scope = written.scope.as_ref().map(|text| scope(text, has_account));
         let mut keys = Vec::from_iter(account);
         keys.extend(rule_key::read(&written.key, learn).map_err(placed)?);
-        if let Some(feedback) = &written.feedback {
-            rule_key::mark_held(feedback.get_ref(), has_account, &mut keys)
-                .map_err(|why| placed((feedback.span().start, why)))?;
-        }
+        rule_key::mark_held(written.feedback.as_ref(), has_account, &mut keys).map_err(placed)?;
         let answers = written.answer.into_iter().map(|written| {
             let line = lines.line(written.span().start);
             answer::read(written, line).map_err(placed)
@@ -199,6 +196,9 @@ impl RuleBook {
         }
         .with_key_rules();
         for unit in rule.uncharged_units() {
+            if !unit.is_stated() {
+                return Err(wrong(line, uncharged(unit)));
+            }
             let note = format!(
                 "no `cost` of the rule charges the unit {unit}, so only requests that state it count"
             );

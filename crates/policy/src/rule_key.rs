@@ -25,7 +25,7 @@ pub struct RuleKey {
     pub name: KeyTemplate,
     /// The methods of the requests that it is added to. `None` means all.
     pub class: Option<MethodClass>,
-    /// Whether a refusal that names a wait holds it.
+    /// Whether a refusal holds it, in place of the request's own key.
     pub is_held: bool,
     /// What the key follows.
     pub(super) follows: Arc<KeyRule>,
@@ -173,12 +173,27 @@ fn class(text: &Spanned<String>) -> Result<MethodClass, (usize, String)> {
     })
 }
 
-/// Marks the keys that `feedback` names: one name, or a list. The account is the first of `keys` if
-/// `has_account`.
+/// Marks the keys that a refusal holds: those that `feedback` names, one or a list. Without it, an
+/// account with places of labels, since other callers of the host have other accounts. The account
+/// is the first of `keys` if `has_account`.
 ///
 /// # Errors
-/// A description of the mistake.
+/// The place and a description of the mistake.
 pub(super) fn mark_held(
+    feedback: Option<&Spanned<toml::Value>>,
+    has_account: bool,
+    keys: &mut [RuleKey],
+) -> Result<(), (usize, String)> {
+    let Some(feedback) = feedback else {
+        if let Some(account) = keys.first_mut().filter(|_| has_account) {
+            account.is_held = account.name.labels().next().is_some();
+        }
+        return Ok(());
+    };
+    named_keys(feedback.get_ref(), has_account, keys).map_err(|why| (feedback.span().start, why))
+}
+
+fn named_keys(
     feedback: &toml::Value,
     has_account: bool,
     keys: &mut [RuleKey],

@@ -183,6 +183,21 @@ fn a_wrong_file_is_one_line_with_its_place() {
             "unknown class",
         ),
         (many(4), 13, "more than 3 keys"),
+        (
+            format!("{key}limits = [\"100 requets/min\"]"),
+            1,
+            "nothing charges the unit requets",
+        ),
+        (
+            format!("{key}limits = [\"9 toknes/s\"]\ncost = {{ tokens = 10 }}"),
+            1,
+            "nothing charges the unit toknes",
+        ),
+        (
+            of_key("name = \"a\"\nlimits = [\"9 pages/s\"]"),
+            1,
+            "nothing charges the unit pages",
+        ),
         (many(2).replace("k1", "k0"), 7, "two keys `k0`"),
         (
             format!("{key}feedback = \"account\""),
@@ -271,4 +286,21 @@ fn a_hundred_thousand_rules_are_read_and_matched() {
     let book: RuleBook = text.parse().unwrap();
     assert_eq!(book.rules().len(), 100_000);
     assert_eq!(of(&book, "https://h99999.example/a/b"), "100000/s");
+}
+
+#[test]
+fn a_unit_is_charged_by_a_rule_or_stated_by_requests() {
+    let rule = "[[rule]]\nmatch = [\"a.example\"]\nlimits = [\"5 pages/s\", \"9 tokens/s\"]\n";
+    let charged = format!("{rule}cost = {{ pages = 0 }}\n");
+    let book: RuleBook = charged.parse().expect("a rule charges it");
+    let check = |book: &RuleBook, text: &str| book.check_units(&text.parse().expect("limits"));
+    assert_eq!(
+        check(&book, "5 pages/min; 3 input_tokens/s; 5MB/s; 7 points/h"),
+        Ok(())
+    );
+    let wrong = check(&RuleBook::default(), "3 tokens/s; 5 pages/min").unwrap_err();
+    assert!(
+        wrong.starts_with("limit `5 pages/min`: nothing charges"),
+        "{wrong}"
+    );
 }

@@ -146,6 +146,15 @@ NDJSON = "application/x-ndjson"
 """The type of a body with one JSON object per line."""
 
 
+def encoded(body: Any) -> bytes:
+    """Returns JSON. Half a surrogate pair, as in a broken link, becomes U+FFFD as in a browser."""
+    text = json.dumps(body, ensure_ascii=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
 def request_of(call: Call, base: str) -> dict[str, Any]:
     request: dict[str, Any] = {
         "method": call.method,
@@ -153,10 +162,11 @@ def request_of(call: Call, base: str) -> dict[str, Any]:
         "timeout": httpx.Timeout(call.timeout, connect=CONNECT_TAKES_MAX),
     }
     if call.lines is not None:
-        request["content"] = "".join(f"{json.dumps(line)}\n" for line in call.lines).encode()
+        request["content"] = b"".join(encoded(line) + b"\n" for line in call.lines)
         request["headers"] = {"content-type": NDJSON}
     elif call.method != "GET":
-        request["json"] = call.body
+        request["content"] = encoded(call.body)
+        request["headers"] = {"content-type": "application/json"}
     return request
 
 

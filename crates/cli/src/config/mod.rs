@@ -153,6 +153,8 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "KIND", value_parser = of_flag::<JitterSetting>)]
     pub(crate) jitter: Option<JitterSetting>,
     /// Retries of each key: per served request, per second, and at once
+    // Spelled as in a policy.
+    #[serde(rename = "retry_budget")]
     #[arg(
         long,
         value_name = "ratio=R,per_second=N,burst=N", value_parser = of_flag::<RetryBudgetSetting>,

@@ -48,12 +48,12 @@ impl Limits {
         })
     }
 
-    /// Holds the part of a host that the answer to `url` names, and takes it out of `report`.
-    /// Returns the key that is held.
-    pub(crate) fn hear_scope(&self, url: &Url, key: &Key, report: &mut Report) -> Option<Key> {
+    /// Holds what the answer to `url` is about, if that is not the whole host, and takes it out of
+    /// `report`. Returns the keys that are held.
+    pub(crate) fn hear_scope(&self, url: &Url, key: &Key, report: &mut Report) -> Vec<Key> {
         // The plan of a permit may be one of its host alone.
-        let plan = self.plan_of(Some(url), key).ok()?;
-        self.limiter.hear_scope(&plan, report)
+        let plan = self.plan_of(Some(url), key).ok();
+        plan.map_or_else(Vec::new, |plan| self.limiter.hear_scope(&plan, report))
     }
 
     /// Returns the keys that rules may add to the requests of `lane`.
@@ -61,14 +61,6 @@ impl Limits {
         match (lane.keys.first(), Url::parse(&lane.origin)) {
             (Some(keys), Ok(url)) => self.limiter.keys_of_rules(&url, &keys[0]),
             _ => Vec::new(),
-        }
-    }
-
-    /// Holds the keys that a refusal affects by its rule, beside the page's own.
-    pub(crate) fn hold_others(&self, plan: &Plan, report: &Report) {
-        let (held, length) = plan.held(report);
-        for key in held {
-            self.hold(key, length, HoldReason::RetryAfter);
         }
     }
 

@@ -88,14 +88,14 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         ..report
     };
     pending.status = report.status;
-    hear_scope(engine, lane, leave.egress, &url, &mut report);
+    let about = hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
     report.signal = directions.meaning(&report);
     if let Some(ruled) = ruled {
         // A rule of the coordinator may give the answer another meaning.
         report.signal = ruled.await.unwrap_or(report.signal);
     }
-    follow_rule(engine, plan.as_ref(), &report, answer);
+    follow_rule(engine, plan.as_ref(), &report, answer, &about);
     if let Some(why) = came.no_room() {
         engine.no_room(Place::Save, why);
         return unsent(engine, lane, pending, engine.limits.now());
@@ -184,33 +184,48 @@ fn tell(engine: &Engine, leave: Leave, report: &Report) -> Directions {
     directions
 }
 
-/// Holds the part of the host that an answer names, if its quota is spent.
-fn hear_scope(engine: &Engine, lane: LaneId, egress: usize, url: &Url, report: &mut Report) {
-    if report.scope.is_none() {
-        return;
+/// Holds what an answer is about, if that is a part of the host or an account. Returns the keys.
+fn hear_scope(
+    engine: &Engine,
+    lane: LaneId,
+    egress: usize,
+    url: &Url,
+    report: &mut Report,
+) -> Vec<Key> {
+    let names_a_part = report.scope.is_some();
+    if !names_a_part && report.signal != Signal::RateLimited {
+        return Vec::new();
     }
     let mut shared = engine.lock();
     let lane = shared.lanes.lane_mut(lane);
-    let keys = lane.keys.get(egress).or(lane.keys.first());
-    if let Some(keys) = keys
-        && let Some(key) = engine.limits.hear_scope(url, &keys[0], report)
-    {
-        lane.by_page = true;
-        drop(shared);
-        engine.write_learned(&key);
+    let Some(keys) = lane.keys.get(egress).or(lane.keys.first()) else {
+        return Vec::new();
+    };
+    let held = engine.limits.hear_scope(url, &keys[0], report);
+    lane.by_page |= names_a_part && !held.is_empty();
+    drop(shared);
+    for key in &held {
+        engine.write_learned(key);
     }
+    held
 }
 
-/// Applies the holds of the policy's rule, and says that an answer fits a rule about answers.
-fn follow_rule(engine: &Engine, plan: Option<&Plan>, report: &Report, answer: Option<&AnswerRule>) {
-    let Some(plan) = plan else { return };
-    engine.limits.hold_others(plan, report);
-    let Some(answer) = answer else {
+/// Applies the hold of a rule about answers, and says that an answer fits it.
+fn follow_rule(
+    engine: &Engine,
+    plan: Option<&Plan>,
+    report: &Report,
+    answer: Option<&AnswerRule>,
+    about: &[Key],
+) {
+    let (Some(plan), Some(answer)) = (plan, answer) else {
         return;
     };
     let key = plan.key();
     if let Some(hold) = answer.hold {
-        engine.limits.hold(key, hold, HoldReason::Operator);
+        for key in plan.held_by(about) {
+            engine.limits.hold(key, hold, HoldReason::Operator);
+        }
     }
     if answer.notify {
         let status = report.status.unwrap_or_default();

@@ -20,6 +20,15 @@ limits = [\"5/s\"]
 ";
 
 #[test]
+fn a_coordinator_refuses_a_limit_that_nothing_charges() {
+    let args = ["serve", "--memory", "--bind", "127.0.0.1:0", "--limits"];
+    let said = run(politely().args(args).arg("9 requets/s"));
+    assert_eq!(said.code, 2, "{}", said.err);
+    let part = "--limits: limit `9 requets/s`: nothing charges the unit requets";
+    assert!(said.err.contains(part), "{}", said.err);
+}
+
+#[test]
 fn a_policy_is_checked_and_explained() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules.toml");
@@ -35,7 +44,10 @@ fn a_policy_is_checked_and_explained() {
             "https://api.example.com/v1",
             ["rule of line 1", "custom/example: 3/h; 1000/day@UTC"],
         ),
-        ("https://www.example.com/", ["rule of line 6", "5/s"]),
+        (
+            "https://www.example.com/",
+            ["5/s", "a refusal holds www.example.com"],
+        ),
         ("custom/team", ["custom/team: no rule", "all keys"]),
     ] {
         let said = run(politely().args(["policy", "explain", &path, url]));

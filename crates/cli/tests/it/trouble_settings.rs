@@ -78,7 +78,7 @@ fn a_page_ends_when_the_retry_budget_is_spent() {
     let dir = tempfile::tempdir().expect("a folder");
     let table = "{ ratio = 0, per_second = 0, burst = 1 }\n";
     let flags = ["--retry-budget", "ratio=0,per_second=0,burst=1"];
-    let file = format!("retry-budget = {table}");
+    let file = format!("retry_budget = {table}");
     let rule = format!("retry_budget = {table}");
     for way in three_ways(dir.path(), &flags, &file, &rule) {
         let server = host();

@@ -189,6 +189,18 @@ impl Calendar {
         self.spent = self.spent.saturating_add(cost);
     }
 
+    /// Charges a request that leaves at `at`, if that is in the latest period.
+    pub(super) fn charge_present(&mut self, at: Timestamp, cost: u64) {
+        if !self.is_past(at) {
+            self.spent = self.spent.saturating_add(cost);
+        }
+    }
+
+    /// Returns whether nothing counts at `now`, because the latest period is over.
+    pub(super) fn is_past(&self, now: Timestamp) -> bool {
+        self.until != Timestamp::ZERO && now >= self.until || self.spent == 0
+    }
+
     /// Takes back the charge of a request that did not leave at `at`.
     pub(super) fn put_back(&mut self, at: Timestamp, cost: u64) {
         if at >= self.since {

@@ -35,7 +35,7 @@ pub struct DeclaredLimit {
 }
 
 /// The unit of a [`DeclaredLimit`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitUnit {
     /// Requests. A request that costs more than one token counts as that many.
     Requests,

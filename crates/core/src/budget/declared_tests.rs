@@ -30,6 +30,10 @@ fn limits_are_read_as_people_write_them() {
         ("100 reqs/min; 5req/h", "100/min; 5/h"),
         ("5mb/s", "5000000 bytes/s"),
         ("200kb/s", "200000 bytes/s"),
+        (
+            "100 kbytes/s; 2 megabytes/h",
+            "100000 bytes/s; 2000000 bytes/h",
+        ),
         ("1e6/day", "1000000/day"),
         ("2e3 tokens/min", "2000 tokens/min"),
         ("2E3MB/day", "2000000000 bytes/day"),
@@ -49,6 +53,7 @@ fn a_wrong_text_is_one_line_that_names_it() {
         ("1.5/s", "unknown unit `.5`"),
         ("10ops/s", "unknown unit `ops`"),
         ("5mbit/s", "unknown unit `mbit`"),
+        ("5 mibytes/s", "unknown unit `mibytes`"),
         ("5 mbps/s", "unknown unit `mbps`"),
         ("1e99/s", "from 1 to 2^53"),
         ("1e/s", "unknown unit `e`"),

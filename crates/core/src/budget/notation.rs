@@ -43,10 +43,18 @@ fn quantity_of(text: &str) -> Result<(u64, LimitUnit), String> {
         "" | "requests" | "request" | "reqs" | "req" | "r" | "rq" | "calls" | "call" | "hits"
         | "hit" => (1, LimitUnit::Requests),
         "B" | "b" | "bytes" | "byte" => (1, LimitUnit::Bytes),
-        "kB" | "KB" | "kb" => (1_000, LimitUnit::Bytes),
-        "MB" | "mb" => (1_000_000, LimitUnit::Bytes),
-        "GB" | "gb" => (1_000_000_000, LimitUnit::Bytes),
-        "TB" | "tb" => (1_000_000_000_000, LimitUnit::Bytes),
+        "kB" | "KB" | "kb" | "kbytes" | "kbyte" | "kilobytes" | "kilobyte" => {
+            (1_000, LimitUnit::Bytes)
+        }
+        "MB" | "mb" | "mbytes" | "mbyte" | "megabytes" | "megabyte" => {
+            (1_000_000, LimitUnit::Bytes)
+        }
+        "GB" | "gb" | "gbytes" | "gbyte" | "gigabytes" | "gigabyte" => {
+            (1_000_000_000, LimitUnit::Bytes)
+        }
+        "TB" | "tb" | "tbytes" | "tbyte" | "terabytes" | "terabyte" => {
+            (1_000_000_000_000, LimitUnit::Bytes)
+        }
         "KiB" | "kib" => (1 << 10, LimitUnit::Bytes),
         "MiB" | "mib" => (1 << 20, LimitUnit::Bytes),
         "GiB" | "gib" => (1 << 30, LimitUnit::Bytes),
@@ -95,7 +103,8 @@ pub fn understood_as(text: &str) -> Option<String> {
 fn is_a_word(text: &str) -> bool {
     const BITS: [&str; 4] = ["bit", "bits", "bps", "Bps"];
     let is_long = text.len() >= 4 && text.starts_with(|first: char| first.is_ascii_alphabetic());
-    is_long && !BITS.iter().any(|bits| text.ends_with(bits))
+    // `5 mibytes` means bytes, and `5 MBYTES` is no name.
+    is_long && !text.ends_with("bytes") && !BITS.iter().any(|bits| text.ends_with(bits))
 }
 
 /// Splits `200k requests` into 200,000 and `requests`.

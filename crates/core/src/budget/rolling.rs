@@ -191,20 +191,20 @@ impl Rolling {
         }
     }
 
-    /// Takes back the charge of a request that did not leave at `at`.
-    pub(super) fn put_back(&mut self, at: Timestamp, cost: u64, length: Duration) {
+    /// Takes back the charge of a request that did not leave at `at`. A part of it may have been
+    /// charged later.
+    pub(super) fn put_back(&mut self, at: Timestamp, mut cost: u64, length: Duration) {
         let slot = Scale::of(length).slot(at);
-        let place = self.entries.partition_point(|entry| entry.slot < slot);
-        if slot > self.removed
-            && let Some(entry) = self.entries.get_mut(place)
-        {
-            let returned = entry.spent.min(cost);
-            entry.spent -= returned;
-            self.total = self.total.saturating_sub(returned);
-            if entry.spent == 0 {
-                self.entries.remove(place);
-            }
+        if slot <= self.removed {
+            return;
         }
+        let first = self.entries.partition_point(|entry| entry.slot < slot);
+        for entry in &mut self.entries[first..] {
+            let returned = entry.spent.min(cost);
+            (entry.spent, cost) = (entry.spent - returned, cost - returned);
+            self.total = self.total.saturating_sub(returned);
+        }
+        self.entries.retain(|entry| entry.spent > 0);
     }
 
     /// Keeps the smaller remainder of the two at every time.

@@ -1,6 +1,10 @@
 //! The quantities that a key spent of its declared limits.
+//!
+//! A charge is returned to the logs that it was taken from, and to no other: each log has the
+//! *terms* in which its limit was in force, and a departure was charged to it in one of them.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,28 +16,46 @@ use crate::Timestamp;
 
 /// The most logs of limits that are not in force.
 const OTHERS_MAX: usize = 8;
+/// The most terms of a log. Departures of earlier terms give nothing back.
+const TERMS_MAX: usize = 8;
 
 /// The quantities that a key spent, one log per limit, in the order of their declaration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Spent(Vec<Log>);
+pub(crate) struct Spent {
+    /// Grows with each change. It is at least the time of the change, so that it also grows if a
+    /// key is forgotten and begins anew.
+    version: u64,
+    logs: Vec<Log>,
+}
 
 /// The quantity that was spent of one limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Log {
     /// Unit and window. A limit with another unit or window starts full.
     id: u32,
-    /// The departure of the first request that was charged here. What earlier ones give back was
-    /// taken from other windows. [`Timestamp::NEVER`]: none was charged yet.
-    since: Timestamp,
+    unit: LimitUnit,
+    /// When the limit was in force, oldest first.
+    terms: Vec<Term>,
     /// The end of the operator's last reset, zero without one. Departures before it are not
     /// charged here, neither now nor when they are settled. Later requests leave after it.
     reset: Timestamp,
     of: LogOf,
 }
 
+/// A time in which a limit was in force. Departures from `from` until before `until` were charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Term {
+    from: Timestamp,
+    /// `None`: the limit is in force.
+    until: Option<Timestamp>,
+    /// How many requests each request counted as.
+    weight: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum LogOf {
-    Rolling(Rolling),
+    /// The log, and the seconds of its window.
+    Rolling(Rolling, u32),
     Calendar(Calendar),
 }
 
@@ -98,16 +120,78 @@ impl Cost {
     }
 }
 
+impl Term {
+    fn end(&self) -> Timestamp {
+        self.until.unwrap_or(Timestamp::NEVER)
+    }
+}
+
 impl Log {
     fn new(limit: &DeclaredLimit) -> Self {
         Self {
             id: limit.id(),
-            since: Timestamp::NEVER,
+            unit: limit.unit(),
+            terms: Vec::new(),
             reset: Timestamp::ZERO,
             of: match limit.window() {
-                LimitWindow::Calendar(..) => LogOf::Calendar(Calendar::default()),
-                _ => LogOf::Rolling(Rolling::default()),
+                LimitWindow::Rolling(length) => {
+                    LogOf::Rolling(Rolling::default(), length.as_secs() as u32)
+                }
+                _ => LogOf::Calendar(Calendar::default()),
             },
+        }
+    }
+
+    /// Returns the present term, if the limit is in force.
+    fn in_force(&self) -> Option<Term> {
+        let last = self.terms.last().copied();
+        last.filter(|term| term.until.is_none())
+    }
+
+    /// Returns the term in which a departure at `at` was charged.
+    fn term_of(&self, at: Timestamp) -> Option<Term> {
+        let of_it = |term: &&Term| (term.from..term.end()).contains(&at);
+        self.terms.iter().find(of_it).copied()
+    }
+
+    /// Ends the present term. No departure from `now` on is charged.
+    fn end_term(&mut self, now: Timestamp) {
+        if let Some(last) = self.terms.last_mut() {
+            last.until = Some(last.end().min(now));
+        }
+        self.terms.retain(|term| term.from < term.end());
+    }
+
+    /// Begins a term for departures from `from` on.
+    fn begin_term(&mut self, now: Timestamp, from: Timestamp, weight: u64) {
+        self.end_term(now);
+        let earlier = self.terms.last().map_or(self.reset, Term::end);
+        self.terms.push(Term {
+            from: from.max(earlier).max(self.reset),
+            until: None,
+            weight,
+        });
+        let surplus = self.terms.len().saturating_sub(TERMS_MAX);
+        self.terms.drain(..surplus);
+    }
+
+    /// Charges a request of `cost` that is granted at `now` and leaves at `at`. `limit` is that of
+    /// the log if it is in force: only then a next period of the calendar may begin.
+    fn charge(&mut self, now: Timestamp, at: Timestamp, cost: u64, limit: Option<&DeclaredLimit>) {
+        match (&mut self.of, limit.map(DeclaredLimit::window)) {
+            (LogOf::Rolling(log, secs), _) => log.charge(now, at, cost, length(*secs)),
+            (LogOf::Calendar(log), Some(LimitWindow::Calendar(period, zone))) => {
+                log.charge(at, cost, *period, zone);
+            }
+            (LogOf::Calendar(log), _) => log.charge_present(at, cost),
+        }
+    }
+
+    /// Returns whether something may still count at `now`.
+    fn counts(&self, now: Timestamp) -> bool {
+        match &self.of {
+            LogOf::Rolling(log, secs) => log.spent(now, length(*secs)).0 > 0,
+            LogOf::Calendar(log) => !log.is_past(now),
         }
     }
 
@@ -115,9 +199,7 @@ impl Log {
         let (quantity, now) = (limit.quantity(), now.max(self.reset));
         match (&self.of, limit.window()) {
             _ if cost > quantity => Timestamp::NEVER,
-            (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
-                log.next_start(now, cost, quantity, *length)
-            }
+            (LogOf::Rolling(log, secs), _) => log.next_start(now, cost, quantity, length(*secs)),
             (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
                 log.next_start(now, cost, quantity, *period, zone)
             }
@@ -127,7 +209,7 @@ impl Log {
 
     fn spent(&self, now: Timestamp, limit: &DeclaredLimit) -> (u64, Timestamp) {
         match (&self.of, limit.window()) {
-            (LogOf::Rolling(log), LimitWindow::Rolling(length)) => log.spent(now, *length),
+            (LogOf::Rolling(log, secs), _) => log.spent(now, length(*secs)),
             (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
                 log.spent(now, *period, zone)
             }
@@ -171,7 +253,56 @@ impl Spent {
         u32::try_from(room).unwrap_or(u32::MAX).min(wanted)
     }
 
-    /// Charges a request of `cost` that is granted at `now` and leaves at `at`, now or later.
+    /// Returns whether the declared limits are those in force, so that [`Spent::follow`] would
+    /// change nothing.
+    pub(crate) fn follows(&self, declared: &DeclaredLimits) -> bool {
+        let windows = declared.windows();
+        let weight = declared.weight();
+        self.logs.len() >= windows.len() && {
+            let (first, others) = self.logs.split_at(windows.len());
+            let is_its = |(log, limit): (&Log, &DeclaredLimit)| {
+                log.id == limit.id() && log.in_force().is_some_and(|term| term.weight == weight)
+            };
+            first.iter().zip(windows).all(is_its)
+                && others.iter().all(|log| log.in_force().is_none())
+        }
+    }
+
+    /// Puts the declared limits in force at `now`. `departed` is the latest departure that other
+    /// limits were charged for.
+    ///
+    /// Their logs come first, in their order. The logs of other limits stay behind them, because
+    /// permits of their terms are out, and because those limits may come back: an operator corrects
+    /// a mistake, or requests of a key follow two rules in turn.
+    pub(crate) fn follow(
+        &mut self,
+        now: Timestamp,
+        departed: Timestamp,
+        declared: &DeclaredLimits,
+    ) {
+        self.change(now);
+        let (windows, weight) = (declared.windows(), declared.weight());
+        let from = now.max(departed + Duration::from_micros(1));
+        let in_force = windows.iter().map(|limit| {
+            let known = self.log(0, limit).cloned();
+            let mut log = known.unwrap_or_else(|| Log::new(limit));
+            if log.in_force().is_none_or(|term| term.weight != weight) {
+                log.begin_term(now, from, weight);
+            }
+            log
+        });
+        let in_force: Vec<Log> = in_force.collect();
+        let is_other = |log: &&mut Log| windows.iter().all(|limit| limit.id() != log.id);
+        let others = self.logs.iter_mut().filter(is_other).map(|log| {
+            log.end_term(now);
+            log.clone()
+        });
+        let others = others.filter(|log| log.counts(now)).take(OTHERS_MAX);
+        self.logs = in_force.into_iter().chain(others).collect();
+    }
+
+    /// Charges a request of `cost` that is granted at `now` and leaves at `at`, now or later. The
+    /// declared limits are in force.
     pub(crate) fn charge(
         &mut self,
         now: Timestamp,
@@ -179,75 +310,70 @@ impl Spent {
         cost: &Cost,
         declared: &DeclaredLimits,
     ) {
-        self.charge_later(now, at, Timestamp::NEVER, cost, declared);
+        self.change(now);
+        let weight = declared.weight();
+        for (log, limit) in self.logs.iter_mut().zip(declared.windows()) {
+            let cost = cost.of(log.unit).saturating_mul(weight);
+            log.charge(now, at, cost, Some(limit));
+        }
     }
 
-    /// Charges at `at` what a request cost that left at `departed`. Limits that were reset after
-    /// its departure stay as they are.
+    /// Charges at `now` what a request that left at `departed` cost beyond its estimate, to the
+    /// limits that were in force then and were not reset since.
     pub(crate) fn charge_later(
         &mut self,
         now: Timestamp,
-        at: Timestamp,
         departed: Timestamp,
         cost: &Cost,
         declared: &DeclaredLimits,
     ) {
-        self.align(declared);
-        let weight = declared.weight();
-        for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
-            if departed < log.reset {
-                continue;
-            }
-            let cost = cost.of(limit.unit()).saturating_mul(weight);
-            log.since = log.since.min(at);
-            match (&mut log.of, limit.window()) {
-                (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
-                    log.charge(now, at, cost, *length);
-                }
-                (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
-                    log.charge(at, cost, *period, zone);
-                }
-                _ => {}
+        self.change(now);
+        for (i, log) in self.logs.iter_mut().enumerate() {
+            if let Some(term) = log.term_of(departed) {
+                let cost = cost.of(log.unit).saturating_mul(term.weight);
+                log.charge(now, now, cost, declared.windows().get(i));
             }
         }
     }
 
     /// Takes back the charge of a request that did not leave at `at`.
-    pub(crate) fn put_back(&mut self, at: Timestamp, cost: &Cost, declared: &DeclaredLimits) {
-        self.align(declared);
-        let weight = declared.weight();
-        for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
-            if at < log.since.max(log.reset) {
+    pub(crate) fn put_back(&mut self, now: Timestamp, at: Timestamp, cost: &Cost) {
+        self.change(now);
+        for log in &mut self.logs {
+            let Some(term) = log.term_of(at) else {
                 continue;
-            }
-            let cost = cost.of(limit.unit()).saturating_mul(weight);
-            match (&mut log.of, limit.window()) {
-                (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
-                    log.put_back(at, cost, *length);
-                }
-                (LogOf::Calendar(log), _) => log.put_back(at, cost),
-                _ => {}
+            };
+            let cost = cost.of(log.unit).saturating_mul(term.weight);
+            match &mut log.of {
+                LogOf::Rolling(log, secs) => log.put_back(at, cost, length(*secs)),
+                LogOf::Calendar(log) => log.put_back(at, cost),
             }
         }
     }
 
-    /// Makes a limit whole, or all limits if `which` is `None`. Requests that leave before `end`
-    /// are charged no more.
+    /// Makes a declared limit whole, or all of them if `which` is `None`. Requests that leave
+    /// before `end` are charged no more.
     pub(crate) fn reset(
         &mut self,
+        now: Timestamp,
         end: Timestamp,
         which: Option<&DeclaredLimit>,
         declared: &DeclaredLimits,
     ) {
-        self.align(declared);
-        for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
+        self.change(now);
+        for (log, limit) in self.logs.iter_mut().zip(declared.windows()) {
             if which.is_none_or(|which| which.id() == limit.id()) {
+                let reset = end.max(log.reset);
                 *log = Log {
-                    reset: end.max(log.reset),
+                    reset,
                     ..Log::new(limit)
                 };
             }
         }
+    }
+
+    fn change(&mut self, now: Timestamp) {
+        self.version = now.as_micros().max(self.version + 1);
     }
 
     /// Returns the remainder of each limit.
@@ -277,13 +403,21 @@ impl Spent {
         })
     }
 
-    /// Keeps the smaller remainder of each limit. If one side has a later reset of it, that side
-    /// counts.
+    /// Takes the later of two states of one history.
+    pub(crate) fn join_later(&mut self, other: Self) {
+        if other.version > self.version {
+            *self = other;
+        }
+    }
+
+    /// Merges two states that went on apart. The smaller remainder of each limit counts, and a
+    /// term counts as far as both sides had it. If one side has a later reset, that side counts.
     pub(crate) fn join(&mut self, other: &Self) {
-        for theirs in &other.0 {
-            let mine = self.0.iter_mut().find(|mine| mine.id == theirs.id);
-            let Some(mine) = mine else {
-                self.0.push(theirs.clone());
+        self.version = self.version.max(other.version);
+        for theirs in &other.logs {
+            let is_its = |mine: &&mut Log| mine.id == theirs.id;
+            let Some(mine) = self.logs.iter_mut().find(is_its) else {
+                self.logs.push(theirs.clone());
                 continue;
             };
             match mine.reset.cmp(&theirs.reset) {
@@ -291,39 +425,36 @@ impl Spent {
                 Ordering::Greater => continue,
                 Ordering::Equal => {}
             }
-            mine.since = mine.since.min(theirs.since);
+            mine.terms = common(&mine.terms, &theirs.terms);
             match (&mut mine.of, &theirs.of) {
-                (LogOf::Rolling(mine), LogOf::Rolling(theirs)) => mine.join(theirs),
+                (LogOf::Rolling(mine, _), LogOf::Rolling(theirs, _)) => mine.join(theirs),
                 (LogOf::Calendar(mine), LogOf::Calendar(theirs)) => mine.join(*theirs),
                 _ => {}
             }
         }
-        self.0.sort_by_key(|log| log.id);
+        self.logs.sort_by_key(|log| log.id);
     }
 
     /// Brings all times within reach of `now` after the clock was set back.
-    pub(crate) fn rebase(&mut self, now: Timestamp, declared: &DeclaredLimits) {
-        for log in &mut self.0 {
-            let id = log.id;
-            if log.since != Timestamp::NEVER {
-                log.since = log.since.min(now);
+    pub(crate) fn rebase(&mut self, now: Timestamp) {
+        for log in &mut self.logs {
+            for term in &mut log.terms {
+                term.from = term.from.min(now);
+                term.until = term.until.map(|until| until.min(now));
             }
+            log.terms.retain(|term| term.from < term.end());
             log.reset = log.reset.min(now);
-            let limit = declared.windows().iter().find(|limit| limit.id() == id);
-            match (&mut log.of, limit.map(DeclaredLimit::window)) {
-                (LogOf::Rolling(log), Some(LimitWindow::Rolling(length))) => {
-                    log.rebase(now, *length);
-                }
-                (LogOf::Calendar(log), _) => log.rebase(now),
-                _ => {}
+            match &mut log.of {
+                LogOf::Rolling(log, secs) => log.rebase(now, length(*secs)),
+                LogOf::Calendar(log) => log.rebase(now),
             }
         }
     }
 
     /// Returns whether calls of this type's methods could have led to this state.
     pub(crate) fn is_plausible(&self) -> bool {
-        self.0.iter().all(|log| match &log.of {
-            LogOf::Rolling(log) => log.is_plausible(),
+        self.logs.iter().all(|log| match &log.of {
+            LogOf::Rolling(log, _) => log.is_plausible(),
             LogOf::Calendar(_) => true,
         })
     }
@@ -331,35 +462,27 @@ impl Spent {
     /// Returns the log of a limit, which is nearly always at the limit's own place.
     fn log(&self, place: usize, limit: &DeclaredLimit) -> Option<&Log> {
         let is_its = |log: &&Log| log.id == limit.id();
-        let there = self.0.get(place).filter(is_its);
-        there.or_else(|| self.0.iter().find(is_its))
+        let there = self.logs.get(place).filter(is_its);
+        there.or_else(|| self.logs.iter().find(is_its))
     }
+}
 
-    /// Puts one log per limit in front, in their order. The logs of other limits stay behind them,
-    /// because those limits may come back: an operator corrects a mistake, or requests of a key
-    /// follow two rules in turn.
-    fn align(&mut self, declared: &DeclaredLimits) {
-        let windows = declared.windows();
-        let is_aligned = self.0.len() >= windows.len() && {
-            let (first, others) = self.0.split_at(windows.len());
-            let mut pairs = first.iter().zip(windows);
-            pairs.all(|(log, limit)| log.id == limit.id())
-                && others.iter().all(|log| log.since == Timestamp::NEVER)
-        };
-        if is_aligned {
-            return;
-        }
-        let in_force = windows.iter().map(|limit| {
-            let known = self.log(0, limit).cloned();
-            known.unwrap_or_else(|| Log::new(limit))
-        });
-        let is_other = |log: &&Log| windows.iter().all(|limit| limit.id() != log.id);
-        let others = self.0.iter().filter(is_other).take(OTHERS_MAX);
-        // Requests of the meantime will not be charged there.
-        let others = others.map(|log| Log {
-            since: Timestamp::NEVER,
-            ..log.clone()
-        });
-        self.0 = in_force.chain(others).collect();
-    }
+const fn length(secs: u32) -> Duration {
+    Duration::from_secs(secs as u64)
+}
+
+/// Returns the times that are in terms of both sides.
+fn common(mine: &[Term], theirs: &[Term]) -> Vec<Term> {
+    let pairs = mine
+        .iter()
+        .flat_map(|one| theirs.iter().map(move |other| (one, other)));
+    let common = pairs.filter(|(one, other)| one.weight == other.weight);
+    let common = common.map(|(one, other)| Term {
+        from: one.from.max(other.from),
+        until: one.until.into_iter().chain(other.until).min(),
+        weight: one.weight,
+    });
+    let mut common: Vec<Term> = common.filter(|term| term.from < term.end()).collect();
+    common.sort_unstable();
+    common
 }

@@ -14,6 +14,9 @@ pub const UNITS_MAX: usize = 3;
 /// The largest amount, 2^53: every whole number up to it is exact in JSON.
 pub const AMOUNT_MAX: u64 = 1 << 53;
 
+/// The units that requests state without a rule that charges them, as servers do in their headers.
+const STATED: [&str; 4] = ["tokens", "input_tokens", "output_tokens", "points"];
+
 /// The name of a unit, for example `tokens`: 1 to 16 lowercase letters, digits and `_`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnitName(u64, u64);
@@ -62,6 +65,14 @@ impl FromStr for UnitName {
         name.copy_from_slice(text.as_bytes());
         let number = u128::from_le_bytes(bytes);
         Ok(Self(number as u64, (number >> 64) as u64))
+    }
+}
+
+impl UnitName {
+    /// Returns whether requests state this unit themselves. Any other name is a mistake unless a
+    /// rule charges it: its limit would never be spent.
+    pub fn is_stated(self) -> bool {
+        STATED.contains(&self.to_string().as_str())
     }
 }
 

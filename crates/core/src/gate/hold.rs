@@ -73,6 +73,19 @@ impl Hold {
         longer
     }
 
+    /// Returns when a backoff that would end at `until` ends: later if another one ended less than
+    /// twice its length ago, and with the one in force.
+    pub(crate) fn backed_off(&self, now: Timestamp, until: Timestamp) -> Timestamp {
+        let twice = self.length().saturating_mul(2);
+        if self.reason != HoldReason::Backoff || now >= self.until + twice {
+            until
+        } else if self.until > now {
+            self.until
+        } else {
+            until.max(now + twice.min(BACKOFF_MAX))
+        }
+    }
+
     /// Records that nothing could leave until `now`, because the answer of a canary was awaited.
     pub(crate) fn lasted(&mut self, now: Timestamp) {
         self.until = self.until.max(now);
@@ -122,6 +135,8 @@ impl Hold {
     }
 }
 
+/// The longest backoff of a key that no outcome is reported to.
+const BACKOFF_MAX: Duration = Duration::from_mins(1);
 /// The largest jitter of a hold, as a share of its length. A hold ends later than the server asked,
 /// so that the processes of a fleet do not return at the same moment.
 pub(crate) const HOLD_JITTER: f64 = 0.05;
@@ -157,6 +172,22 @@ mod tests {
 
     const fn at(secs: u64) -> Timestamp {
         Timestamp::from_micros(secs * 1_000_000)
+    }
+
+    #[test]
+    fn backoffs_that_follow_one_another_grow_to_a_minute() {
+        let (mut hold, mut now, mut lengths) = (Hold::default(), at(100), Vec::new());
+        let second = Duration::from_secs(1);
+        for _ in 0..8 {
+            let until = hold.backed_off(now, now + second);
+            assert!(hold.extend(now, until, HoldReason::Backoff));
+            assert_eq!(hold.backed_off(now, now + second * 9), until, "it is known");
+            lengths.push(until.since(now).as_secs());
+            now = until + Duration::from_millis(500);
+        }
+        assert_eq!(lengths, [1, 2, 4, 8, 16, 32, 60, 60]);
+        now = now + Duration::from_mins(2);
+        assert_eq!(hold.backed_off(now, now + second), now + second);
     }
 
     #[test]

@@ -23,7 +23,7 @@ impl LeaseId {
     }
 }
 
-/// The lease of one request, which is in flight or about to leave: 24 bytes.
+/// The lease of one request, which is in flight or about to leave: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The id of its permit.
@@ -32,6 +32,10 @@ pub struct Lease {
     pub start: Timestamp,
     /// Time from the start to the expiry of the lease.
     lasts_ms: u32,
+    /// How many millionths of a token a cancellation may return, at most 4,294 tokens. It is what
+    /// the bucket lacked at its fullest since this departure, so it never falls from one lease to
+    /// the next.
+    room: u32,
     /// Number of other live leases when this one was granted.
     pub beside: u16,
     stage: Stage,
@@ -63,13 +67,18 @@ impl Lease {
     }
 
     fn join(&mut self, other: &Self) {
+        let room = self.room.min(other.room);
         let stage = match (self.stage, other.stage) {
             (Stage::Probe, _) | (_, Stage::Probe) => Stage::Probe,
             (Stage::Sent, _) | (_, Stage::Sent) => Stage::Sent,
             (Stage::Heard, Stage::Heard) => Stage::Heard,
         };
-        let other = Self { stage, ..*other };
-        self.stage = stage;
+        let other = Self {
+            room,
+            stage,
+            ..*other
+        };
+        (self.stage, self.room) = (stage, room);
         join::least(self, &other, |lease| Reverse(lease.expires()));
     }
 
@@ -95,6 +104,8 @@ pub struct Tally {
     pub live: u64,
 }
 
+/// The millionths of a token.
+const TOKEN: u32 = 1_000_000;
 /// The largest next id in a plausible state. It leaves half of the ids of the last generation free,
 /// so a restored state does not run out of ids.
 const NEXT_MAX: u64 = u64::MAX - (1 << 31);
@@ -154,10 +165,41 @@ impl Leases {
             id,
             start,
             lasts_ms: ms(lasts),
+            room: TOKEN,
             beside,
             stage,
             pressed,
         }
+    }
+
+    /// Notes that the bucket lacked `room` tokens before the newest lease took `cost`. Earlier
+    /// leases return no more than that.
+    pub(crate) fn note_room(&mut self, room: f64, cost: f64) {
+        let room = millionths(room);
+        if let Some((newest, earlier)) = self.live.split_last_mut() {
+            // Without earlier ones no other lease makes the bucket fuller.
+            let beside = if earlier.is_empty() { 0 } else { room };
+            newest.room = beside.saturating_add(millionths(cost));
+            let fuller = earlier.iter_mut().rev();
+            for lease in fuller.take_while(|lease| lease.room > room) {
+                lease.room = room;
+            }
+        }
+    }
+
+    /// Returns how many of `tokens` a cancelled lease returns. The bucket is fuller by them since
+    /// its departure, so the other leases return less.
+    pub(crate) fn take_room(&mut self, cancelled: &Lease, tokens: f64) -> f64 {
+        let returned = cancelled.room.min(millionths(tokens));
+        let left = cancelled.room - returned;
+        for lease in &mut self.live {
+            lease.room = if lease.id < cancelled.id {
+                lease.room.min(left)
+            } else {
+                lease.room.saturating_sub(returned)
+            };
+        }
+        f64::from(returned) / f64::from(TOKEN)
     }
 
     /// Frees the slot of a request whose outcome is known, and returns its lease. Returns `None` if
@@ -311,13 +353,23 @@ impl Leases {
 
     /// Merges the leases of two states that were one. For a lease of both states, the later expiry
     /// counts, and the earlier stage, so that no probe is lost. A lease that ended on one side only
-    /// is still live.
+    /// is still live. If only one side granted it, it returns nothing, as those before it.
     pub(crate) fn join(&mut self, other: &Self) {
+        for mine in &mut self.live {
+            if other.find(mine.id).is_none() {
+                mine.room = 0;
+            }
+        }
         for theirs in &other.live {
             match self.place(theirs.id) {
                 Ok(at) => self.live[at].join(theirs),
-                Err(at) => self.live.insert(at, *theirs),
+                Err(at) => self.live.insert(at, Lease { room: 0, ..*theirs }),
             }
+        }
+        let mut room = u32::MAX;
+        for lease in self.live.iter_mut().rev() {
+            room = room.min(lease.room);
+            lease.room = room;
         }
         self.next = self.next.max(other.next);
         self.reported = self.reported.max(other.reported);
@@ -358,44 +410,6 @@ impl Leases {
     }
 }
 
-/// A time before which no lease expires, so [`Leases::expire`] need not look at the leases.
-///
-/// It counts steps of 2^20 µs, because it must fit into 32 bits of a host. Zero is always correct.
-/// The value follows from the leases, so it plays no part in comparisons: any two are equal.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FirstEnd(u32);
-
-impl FirstEnd {
-    /// No lease is live.
-    pub(crate) const NEVER: Self = Self(u32::MAX);
-
-    /// Returns the hint for a lease that expires at `end`.
-    #[inline]
-    pub(crate) fn at(end: Timestamp) -> Self {
-        // From the year 2112 on, 32 bits overflow. The hint is then too early, which only costs a
-        // look at the leases.
-        Self((end.as_micros() >> 20) as u32)
-    }
-
-    /// Returns the earlier of the two.
-    #[inline]
-    pub(crate) fn or(self, other: Self) -> Self {
-        Self(self.0.min(other.0))
-    }
-
-    /// Returns whether no lease can have expired by `now`.
-    #[inline]
-    pub(crate) fn is_after(self, now: Timestamp) -> bool {
-        now.as_micros() >> 20 < u64::from(self.0)
-    }
-}
-
-impl PartialEq for FirstEnd {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
 impl Clone for Leases {
     fn clone(&self) -> Self {
         Self {
@@ -415,6 +429,12 @@ pub struct Expired {
     pub probe: bool,
     /// When the last of them expired.
     pub last: Option<Timestamp>,
+}
+
+/// Returns whole millionths, rounded up: the last of ten tokens that return must not be late by
+/// what was lost of the others. The cast makes zero of what is below zero or no number.
+fn millionths(tokens: f64) -> u32 {
+    (tokens * f64::from(TOKEN)).ceil() as u32
 }
 
 #[inline]

@@ -6,14 +6,15 @@
 //! a host that shows block pages. [`crate::host::Host`] checks them in order.
 
 mod breaker;
+mod first_end;
 mod hold;
 mod leases;
 mod pace;
 
 pub use breaker::{Breaker, BreakerConfig};
+pub(crate) use first_end::FirstEnd;
 pub(crate) use hold::{HOLD_JITTER, jittered};
 pub use hold::{Hold, HoldReason};
-pub(crate) use leases::FirstEnd;
 pub use leases::{Expired, Lease, LeaseId, Leases, Tally};
 pub(crate) use pace::lesser;
 pub use pace::{Pace, Rate, Refill, grace};

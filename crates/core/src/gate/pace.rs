@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Lease, Leases};
 use crate::Timestamp;
 
 /// Tolerance for rounding errors, in tokens. Two sums of the same refills may differ in the last
@@ -112,14 +113,12 @@ impl Rate {
     }
 }
 
-/// A token bucket: 24 bytes. The caller keeps the [`Rate`]. Before it changes the rate, it calls
+/// A token bucket: 16 bytes. The caller keeps the [`Rate`]. Before it changes the rate, it calls
 /// [`Pace::settle`] with the old one, or it calls [`Pace::change`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
     tokens: f64,
     at: Timestamp,
-    /// The start of the newest departure, the only one that can be returned.
-    newest: Timestamp,
 }
 
 impl Pace {
@@ -128,7 +127,6 @@ impl Pace {
         Self {
             tokens: rate.burst,
             at: now,
-            newest: now,
         }
     }
 
@@ -154,22 +152,23 @@ impl Pace {
     }
     /// Replaces the rate `old` by `new`.
     ///
-    /// Departures that were granted ahead keep their times, and the next departure comes after the
-    /// last of them. Any further debt is a number of tokens, and is paid at the new rate.
+    /// Departures that were granted ahead keep their times, and the next departure comes after
+    /// `newest`, the last of them. Any further debt is a number of tokens, and is paid at the new
+    /// rate.
     #[inline]
-    pub fn change(&mut self, now: Timestamp, old: &Rate, new: &Rate) {
+    pub fn change(&mut self, now: Timestamp, old: &Rate, new: &Rate, newest: Timestamp) {
         if old != new {
-            self.changed(now, old, new);
+            self.changed(now, old, new, newest);
         }
     }
 
-    fn changed(&mut self, now: Timestamp, old: &Rate, new: &Rate) {
+    fn changed(&mut self, now: Timestamp, old: &Rate, new: &Rate, newest: Timestamp) {
         self.settle(now, old);
         let share = new.per_s / old.per_s;
         if self.tokens < 0.0 && share > 0.0 && share.is_finite() {
             let (before, after) = (old.mean(), new.mean());
             // No departure is further ahead in time than the whole debt takes to pay.
-            let ahead_s = (self.newest.seconds_after(self.at).max(0.0)).min(-self.tokens / before);
+            let ahead_s = (newest.seconds_after(self.at).max(0.0)).min(-self.tokens / before);
             self.tokens += ahead_s * (before - after);
         } else if share.is_infinite() || share.is_nan() || !self.tokens.is_finite() {
             // At an infinite rate there is no debt, and a debt at a rate of zero has no length in
@@ -202,7 +201,7 @@ impl Pace {
         if start > now && start > now + horizon {
             return Err(start - horizon);
         }
-        self.take(start, cost);
+        self.take(cost);
         Ok(start)
     }
 
@@ -225,15 +224,14 @@ impl Pace {
         *self = Self {
             tokens: tokens - 1.0,
             at,
-            newest: now,
         };
         true
     }
 
+    /// Takes `cost` tokens for a departure that the caller has found possible.
     #[inline(always)]
-    pub(crate) fn take(&mut self, start: Timestamp, cost: f64) {
+    pub(crate) fn take(&mut self, cost: f64) {
         self.tokens -= cost;
-        self.newest = start;
     }
 
     /// Returns when `cost` tokens are there: `now`, or later.
@@ -255,18 +253,31 @@ impl Pace {
         (self.at + rate.time_for(missing)).max(now)
     }
 
-    /// Returns the `cost` tokens of a departure at `start` that did not happen, if it is the newest
-    /// departure. Returns whether it was.
-    ///
-    /// The tokens of an older departure are lost. The departures behind it have their times
-    /// already. And a bucket that was nearly full would have overflowed without that departure, so
-    /// returning its tokens could exceed the burst.
-    pub fn give_back(&mut self, now: Timestamp, rate: &Rate, cost: f64, start: Timestamp) -> bool {
-        let newest = start == self.newest;
-        if newest {
-            self.put_back(now, rate, cost);
+    /// Notes in the newest of the `leases`, which just took `cost` tokens, and in those before it
+    /// how many tokens may return: as many as the bucket lacked at that departure.
+    pub(crate) fn note_departure(&self, rate: &Rate, cost: f64, leases: &mut Leases) {
+        let mut before = *self;
+        before.tokens += cost;
+        if let Some(newest) = leases.live().last() {
+            before.settle(newest.start, rate);
         }
-        newest
+        leases.note_room(rate.burst - before.tokens, cost);
+    }
+
+    /// Returns the `cost` tokens of a departure that did not happen: all but those that would have
+    /// overflowed the bucket without it.
+    pub(crate) fn give_back(
+        &mut self,
+        now: Timestamp,
+        rate: &Rate,
+        cost: f64,
+        cancelled: &Lease,
+        leases: &mut Leases,
+    ) {
+        self.settle(now, rate);
+        let returned = cost.min(rate.most() - self.tokens);
+        let returned = leases.take_room(cancelled, returned);
+        self.tokens = lesser(self.tokens + returned, rate.most());
     }
 
     /// Fills the bucket to the burst.
@@ -281,12 +292,6 @@ impl Pace {
         self.tokens = (self.tokens + cost).min(rate.most());
     }
 
-    /// Takes one more token for a departure at `start`, which follows one that was just reserved.
-    pub fn follow(&mut self, start: Timestamp) {
-        self.tokens -= 1.0;
-        self.newest = start;
-    }
-
     /// Empties the bucket. The next token is there one interval after `newest`.
     pub fn empty(&mut self, now: Timestamp, newest: Timestamp, rate: &Rate) {
         self.settle(now, rate);
@@ -297,7 +302,6 @@ impl Pace {
             0.0
         };
         self.tokens = self.tokens.min(-debt);
-        self.newest = self.newest.max(newest);
     }
 
     /// Takes `cost` tokens at once, even into debt. This is for costs that are known only
@@ -309,9 +313,7 @@ impl Pace {
 
     /// Moves times that lie in the future back to `now`, after a restart whose clock was set back.
     pub fn rebase(&mut self, now: Timestamp) {
-        let set_back = self.at.since(now);
-        self.at = self.at - set_back;
-        self.newest = self.newest - set_back;
+        self.at = self.at.min(now);
     }
 
     /// Merges two buckets: the lower level counts. Both must be counted up to the same time and
@@ -319,7 +321,6 @@ impl Pace {
     pub(crate) fn join(&mut self, other: &Self) {
         self.tokens = self.tokens.min(other.tokens);
         self.at = self.at.max(other.at);
-        self.newest = self.newest.max(other.newest);
     }
 
     /// Returns when the tokens were last counted.

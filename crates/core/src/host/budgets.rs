@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::rule::RuleState;
-use super::{AcquireRequest, HORIZON, Host, Reason, RestoreError, Wait};
+use super::{AcquireRequest, HORIZON, Host, Rare, Reason, RestoreError, Unused, Wait};
 use crate::Timestamp;
 use crate::budget::{Cost, DeclaredLimit, DeclaredLimits, LimitUnit, Remainder, Spent, UnitCosts};
 use crate::config::Config;
@@ -40,7 +40,7 @@ impl Host {
             rare.has_outcomes |= has_learned;
         }
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
     }
 
     /// Makes a declared limit whole, or all of them if `which` is `None`, because an operator knows
@@ -54,13 +54,54 @@ impl Host {
         which: Option<&DeclaredLimit>,
         config: &Config,
     ) {
-        let Some(rare) = &mut self.rare else { return };
-        let Some(spent) = &mut rare.spent else { return };
+        if !self.has_spent() {
+            return;
+        }
+        self.follow_limits(now, config);
+        let end = self.last_departure().max(now) + Duration::from_micros(1);
+        if let Some((spent, declared)) = self.spent_of(config) {
+            spent.reset(now, end, which, declared);
+        }
+    }
+
+    /// Returns the latest start of a permit that may still be cancelled or settled.
+    fn last_departure(&self) -> Timestamp {
+        let estimates = self.rare.iter().flat_map(|rare| &rare.estimates);
         let starts = self.leases.live().iter().map(|lease| lease.start);
-        let starts = starts.chain(rare.estimates.iter().map(|estimate| estimate.at));
-        let last = starts.fold(now, Timestamp::max);
-        let declared = rare.declared.as_ref().unwrap_or(&config.declared);
-        spent.reset(last + Duration::from_micros(1), which, declared);
+        let starts = starts.chain(estimates.map(|estimate| estimate.at));
+        starts.max().unwrap_or_default()
+    }
+
+    /// Returns what was spent, and the declared limits in force.
+    fn spent_of<'a>(
+        &'a mut self,
+        config: &'a Config,
+    ) -> Option<(&'a mut Spent, &'a DeclaredLimits)> {
+        let Rare {
+            spent, declared, ..
+        } = self.rare.as_deref_mut()?;
+        Some((
+            spent.as_deref_mut()?,
+            declared.as_ref().unwrap_or(&config.declared),
+        ))
+    }
+
+    /// Notes which limits later departures are charged to. Call it before a lease is taken.
+    #[inline]
+    pub(super) fn follow_limits(&mut self, now: Timestamp, config: &Config) {
+        if self.has_spent() || !self.declared(config).windows().is_empty() {
+            self.follow_changed_limits(now, config);
+        }
+    }
+
+    fn follow_changed_limits(&mut self, now: Timestamp, config: &Config) {
+        let declared = self.declared(config);
+        let spent = self.rare.as_ref().and_then(|rare| rare.spent.as_deref());
+        if !spent.is_some_and(|spent| spent.follows(declared)) {
+            let (declared, departed) = (declared.clone(), self.last_departure());
+            let spent = self.rare().spent.get_or_insert_default();
+            spent.follow(now, departed, &declared);
+        }
     }
 
     /// Returns the limits that an operator or a rule declared for this key.
@@ -109,7 +150,7 @@ impl Host {
         })
     }
 
-    /// Charges a run of `granted` departures from `start` on.
+    /// Charges a run of `granted` departures from `start` on, after [`Host::follow_limits`].
     #[inline]
     pub(super) fn charge_budgets(
         &mut self,
@@ -120,46 +161,44 @@ impl Host {
         interval: Duration,
         config: &Config,
     ) {
-        if !self.declared(config).windows().is_empty() {
-            self.charge(now, start, &cost_of(ask), config);
+        if let Some((spent, declared)) = self.spent_of(config) {
+            spent.charge(now, start, &cost_of(ask), declared);
             for i in 1..granted {
-                self.charge(now, start + interval * i, &Cost::requests(1), config);
+                let start = start + interval * i;
+                spent.charge(now, start, &Cost::requests(1), declared);
             }
         }
     }
 
     #[inline]
     pub(super) fn charge_budget_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
-        if bytes > 0 && !self.declared(config).windows().is_empty() {
-            self.charge(now, now, &Cost::bytes(bytes), config);
+        if bytes > 0 {
+            self.charge(now, &Cost::bytes(bytes), config);
         }
     }
 
-    fn charge(&mut self, now: Timestamp, at: Timestamp, cost: &Cost, config: &Config) {
-        let rare = self.rare();
-        let declared = rare.declared.as_ref().unwrap_or(&config.declared);
-        let spent = rare.spent.get_or_insert_default();
-        spent.charge(now, at, cost, declared);
+    fn charge(&mut self, now: Timestamp, cost: &Cost, config: &Config) {
+        self.follow_limits(now, config);
+        if let Some((spent, declared)) = self.spent_of(config) {
+            spent.charge(now, now, cost, declared);
+        }
     }
 
-    /// Takes back the charge of a request that did not leave at `start`.
+    /// Takes back the charge of a request that did not leave at `start`, and its estimate.
     pub(super) fn refund_budgets(
         &mut self,
+        now: Timestamp,
         start: Timestamp,
-        cost: u16,
-        bytes: u64,
-        config: &Config,
+        unused: Unused,
+        estimate: Option<Estimate>,
     ) {
-        if let Some(rare) = &mut self.rare
-            && let Some(spent) = &mut rare.spent
-        {
-            let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+        if let Some(spent) = self.rare.as_mut().and_then(|rare| rare.spent.as_mut()) {
             let cost = Cost {
-                requests: u64::from(cost),
-                bytes,
-                units: UnitCosts::NONE,
+                requests: u64::from(unused.cost),
+                bytes: unused.bytes,
+                units: estimate.map_or(UnitCosts::NONE, |estimate| estimate.units),
             };
-            spent.put_back(start, &cost, declared);
+            spent.put_back(now, start, &cost);
         }
     }
 
@@ -198,37 +237,34 @@ impl Host {
 
     #[cold]
     fn correct(&mut self, now: Timestamp, lease: LeaseId, used: &UnitCosts, config: &Config) {
-        if !has_named_units(self.declared(config)) {
-            return;
-        }
         self.expire(now);
-        let is_late = self.leases.ends(lease).is_none();
-        let rare = self.rare.get_or_insert_default();
+        let live = self.leases.live().iter().find(|live| live.id == lease);
+        let (start, is_late) = (live.map(|live| live.start), live.is_none());
+        let Some(rare) = &mut self.rare else { return };
+        let Some(spent) = &mut rare.spent else { return };
         let known = rare.estimates.iter().position(|known| known.lease == lease);
-        if known.is_none() && is_late {
-            return;
-        }
-        let place = known.unwrap_or_else(|| {
-            let units = UnitCosts::NONE;
-            let at = now;
-            rare.estimates.push(Estimate { lease, at, units });
-            rare.estimates.len() - 1
-        });
-        let Estimate { at, units, .. } = rare.estimates[place].clone();
+        let place = match (known, start) {
+            (Some(place), _) => place,
+            (None, None) => return,
+            (None, Some(at)) => {
+                let units = UnitCosts::NONE;
+                rare.estimates.push(Estimate { lease, at, units });
+                rare.estimates.len() - 1
+            }
+        };
+        let Estimate { at, units, .. } = &mut rare.estimates[place];
         let declared = rare.declared.as_ref().unwrap_or(&config.declared);
-        let spent = rare.spent.get_or_insert_default();
         for (name, truth) in used.iter() {
             let estimate = units.of(name).unwrap_or(0);
             let difference = Cost::units(UnitCosts::one(name, truth.abs_diff(estimate)));
             if truth >= estimate {
-                spent.charge_later(now, now, at, &difference, declared);
+                spent.charge_later(now, *at, &difference, declared);
             } else if is_late {
                 continue;
             } else {
-                spent.put_back(at, &difference, declared);
+                spent.put_back(now, *at, &difference);
             }
-            let known = &mut rare.estimates[place].units;
-            *known = known.corrected(&UnitCosts::one(name, truth));
+            *units = units.corrected(&UnitCosts::one(name, truth));
         }
     }
 
@@ -238,17 +274,6 @@ impl Host {
         let estimates = &mut self.rare.as_mut()?.estimates;
         let place = estimates.iter().position(|known| known.lease == lease)?;
         Some(estimates.remove(place))
-    }
-
-    /// Takes back the estimate of a request that did not leave.
-    pub(super) fn refund_units(&mut self, estimate: &Estimate, config: &Config) {
-        if let Some(rare) = &mut self.rare
-            && let Some(spent) = &mut rare.spent
-        {
-            let declared = rare.declared.as_ref().unwrap_or(&config.declared);
-            let units = estimate.units.clone();
-            spent.put_back(estimate.at, &Cost::units(units), declared);
-        }
     }
 
     /// Forgets estimates of leases that ended long ago, or that are too many. They stay spent.
@@ -286,18 +311,17 @@ impl Host {
 
     /// Returns what was spent of the declared limits and of the gap that a rule sets, and the
     /// limits of that rule, as bytes for [`Host::join_spent`]. `None` for a key without any.
-    pub fn spent(&self, config: &Config) -> Option<Vec<u8>> {
-        let is_limited = !self.declared(config).windows().is_empty();
-        if !is_limited && !self.is_spaced() {
+    pub fn spent(&self) -> Option<Vec<u8>> {
+        let rare = self.rare.as_ref()?;
+        if rare.spent.is_none() && !self.is_spaced() {
             return None;
         }
-        let rare = self.rare.as_ref()?;
         let by_rule = rare.declared.as_ref().filter(|_| rare.is_by_rule);
         postcard::to_stdvec(&(rare.spent.as_deref(), &rare.rule, by_rule)).ok()
     }
 
     /// Adds what this key spent since its state was written, after the process that kept it was
-    /// killed: the smaller remainder of each limit and the later end of the gap hold (P10 in
+    /// killed: the later state of the limits and the later end of the gap hold (P10 in
     /// docs/reference/promises.md). The limits of the rule are in force again, so that permits of
     /// before the kill are settled before the next request brings them.
     ///
@@ -309,26 +333,21 @@ impl Host {
         bytes: &[u8],
         config: &Config,
     ) -> Result<(), RestoreError> {
-        type Read = (Option<Spent>, Option<RuleState>);
-        let read = postcard::take_from_bytes::<Read>(bytes).map_err(RestoreError::Damaged)?;
-        let ((newer, gap), rest) = read;
-        // Earlier versions wrote no limits.
-        let by_rule: Option<DeclaredLimits> = match rest {
-            [] => None,
-            rest => postcard::from_bytes(rest).map_err(RestoreError::Damaged)?,
-        };
-        if newer.as_ref().is_some_and(|newer| !newer.is_plausible()) {
+        type Read = (Option<Spent>, Option<RuleState>, Option<DeclaredLimits>);
+        let (later, gap, by_rule): Read =
+            postcard::from_bytes(bytes).map_err(RestoreError::Damaged)?;
+        if later.as_ref().is_some_and(|later| !later.is_plausible()) {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
         }
         if by_rule.is_some() && !self.has_operators_limits() {
             self.declare(now, by_rule, config);
             self.rare().is_by_rule = true;
         }
-        if let Some(mut newer) = newer {
+        if let Some(mut later) = later {
             // A granted request may leave a little later. Later times mean that the clock was set
             // back.
-            newer.rebase(now + HORIZON, self.declared(config));
-            self.rare().spent.get_or_insert_default().join(&newer);
+            later.rebase(now + HORIZON);
+            self.rare().spent.get_or_insert_default().join_later(later);
         }
         if let Some(gap) = gap {
             self.rare().rule.get_or_insert(gap.clone()).join(&gap);
@@ -339,8 +358,8 @@ impl Host {
 
     /// Charges `requests` that another copy of this state granted.
     pub fn charge_requests(&mut self, now: Timestamp, requests: u64, config: &Config) {
-        if requests > 0 && !self.declared(config).windows().is_empty() {
-            self.charge(now, now, &Cost::requests(requests), config);
+        if requests > 0 {
+            self.charge(now, &Cost::requests(requests), config);
         }
     }
 
@@ -351,7 +370,7 @@ impl Host {
                 let rate = self.bounds(now, config).rate;
                 self.pace.charge(now, &rate, *turns);
             }
-            Charge::Sent(ask) => self.charge_budgets(now, now, ask, 1, Duration::ZERO, config),
+            Charge::Sent(ask) => self.charge(now, &cost_of(ask), config),
         }
     }
 

@@ -53,7 +53,7 @@ impl Host {
         let told = Pause::new(now, told);
         self.rare().pause = Some(told);
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
         if known.is_none_or(|known| known.ms < told.ms) {
             self.rest(now, now);
         }

@@ -72,8 +72,9 @@ impl Host {
             self.adopt_law(now, Duration::ZERO, config);
         }
         let rate = self.bounds(now, config).rate;
-        self.pace.change(now, &mine, &rate);
-        other.pace.change(now, &theirs, &rate);
+        let newest = self.last_grant;
+        self.pace.change(now, &mine, &rate, newest);
+        other.pace.change(now, &theirs, &rate, newest);
         self.pace.join(&other.pace);
     }
 

@@ -276,7 +276,7 @@ impl Host {
             evidence.keep_cuts();
         }
         let after = self.bounds(now, new).rate;
-        self.pace.change(now, &before, &after);
+        self.pace.change(now, &before, &after, self.last_grant);
         if was_full {
             self.pace.fill(now, &after);
         }
@@ -334,7 +334,7 @@ impl Host {
         let old = self.bounds(now, config).rate;
         self.rare().has_outcomes = true;
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
     }
 
     /// Returns whether outcomes were reported to this key, as far as its state shows.

@@ -172,7 +172,7 @@ impl Host {
             self.hear_quotas(now, lease.id, &report.quotas);
         }
         let new = self.bounds(now, config);
-        self.pace.change(now, &old.rate, &new.rate);
+        self.pace.change(now, &old.rate, &new.rate, self.last_grant);
         Directions {
             hold_until: self.hold.until(),
             rate: new.rate.per_s,

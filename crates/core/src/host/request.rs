@@ -135,9 +135,11 @@ impl Host {
             }
             Ok(start) => start,
         };
+        self.follow_limits(now, config);
         // A grant that fills the cap counts as limited by the cap, unless the cap is 1.
         let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
+        self.pace.note_departure(&rate, cost, &mut self.leases);
         // The other leases of the run expire later.
         self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
         let mut granted = 1;
@@ -146,8 +148,9 @@ impl Host {
             if start > now + HORIZON {
                 break;
             }
-            self.pace.follow(start);
+            self.pace.take(1.0);
             self.lease(start, false, false, &rate, config);
+            self.pace.note_departure(&rate, 1.0, &mut self.leases);
             granted += 1;
         }
         if is_spaced {

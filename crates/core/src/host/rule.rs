@@ -203,7 +203,7 @@ impl Host {
             self.adopt_law(now, Duration::ZERO, config);
         }
         let new = self.bounds(now, config).rate;
-        self.pace.change(now, &old, &new);
+        self.pace.change(now, &old, &new, self.last_grant);
     }
 
     /// Returns whether [`Host::follow_rule`] would change anything.
@@ -279,7 +279,7 @@ impl Host {
             let reason = Reason::Pace;
             return Err(Wait { at, reason });
         }
-        self.pace.take(start, f64::from(ask.cost.max(1)));
+        self.pace.take(f64::from(ask.cost.max(1)));
         Ok(start)
     }
 

@@ -18,10 +18,10 @@ use crate::lock::Locks;
 use crate::pack::{pack, unpack};
 
 /// The first byte of the serialised form. Another number is another layout.
-const VERSION: u8 = 19;
+const VERSION: u8 = 23;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
 /// [`DeclaredLimits`], [`Locks`], [`RuleState`], [`ToldBudget`]s, [`Suspicion`].
-const VERSION_EXTENDED: u8 = 20;
+const VERSION_EXTENDED: u8 = 24;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;
@@ -338,7 +338,7 @@ impl Host {
             if let Some(spent) = &mut rare.spent
                 && !set_back.is_zero()
             {
-                spent.rebase(now, rare.declared.as_ref().unwrap_or(&config.declared));
+                spent.rebase(now);
             }
             if let Some(locks) = &mut rare.locks {
                 locks.rebase(set_back);
@@ -367,6 +367,7 @@ impl Host {
     pub fn resume_after(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
         let rate = self.bounds(now, config).rate;
         self.pace.empty(now, newest, &rate);
+        self.last_grant = self.last_grant.max(newest);
     }
 
     /// Makes the ids of later leases at least `number << 32`, so that no id repeats one that was
@@ -393,6 +394,8 @@ impl Host {
         self.last_grant = self.last_grant.max(start);
         self.first_end = FirstEnd::default();
         let lease = self.leases.take(start, lasts, false, false).id;
+        // What the bucket had since that departure is not known.
+        self.leases.note_room(0.0, 0.0);
         // The limits that the estimate counts for may come into force later.
         if !estimate.is_empty() || has_named_units(self.declared(config)) {
             self.keep_estimate(lease, start, estimate.clone());

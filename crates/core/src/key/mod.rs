@@ -181,6 +181,22 @@ impl Key {
         }
     }
 
+    /// Returns the canonical text of a key that an operator names, or the text itself if it is no
+    /// key's.
+    pub fn canonical(text: &str) -> String {
+        Self::parse(text).map_or_else(|_| text.to_owned(), |key| key.as_str().to_owned())
+    }
+
+    /// Returns the beginning of keys' canonical texts that an operator means by `prefix`. Hosts
+    /// have small letters.
+    pub fn canonical_prefix(prefix: &str) -> String {
+        if prefix.starts_with(CUSTOM) || prefix.starts_with(EGRESS) {
+            prefix.to_owned()
+        } else {
+            prefix.to_ascii_lowercase()
+        }
+    }
+
     /// Returns the canonical text.
     #[inline]
     pub fn as_str(&self) -> &str {

@@ -354,7 +354,7 @@ proptest! {
                     let ask = AcquireRequest { cost, ..AcquireRequest::default() };
                     if let Decision::Granted(grant) = host.request(now, ask.clone(), &config) {
                         newest = newest.max(grant.start);
-                        spent = host.spent(&config);
+                        spent = host.spent();
                         open.push(grant);
                     }
                 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::budget::UnitCosts;
+use politely_core::budget::{DeclaredLimits, UnitCosts};
 use politely_core::host::{AcquireRequest, Decision, Grant, Host};
 use proptest::prelude::*;
 
@@ -62,92 +62,169 @@ fn a_limit_that_comes_back_remembers_what_was_spent() {
 enum Step {
     Wait(u64),
     Ask(u64),
-    /// The oldest permit is settled with this amount, or cancelled.
-    Settle(u64),
-    Cancel,
+    /// The permit at this place is settled with this amount and keeps its slot.
+    Settle(usize, u64),
+    /// The same, and its outcome is known.
+    Report(usize, u64),
+    Cancel(usize),
     Declare(usize),
+    Save,
+    Kill,
 }
 
-const TEXTS: [&str; 4] = [
+/// An empty text stands for no limit.
+const TEXTS: [&str; 6] = [
     "50 tokens/min",
     "50 tokens/min; 90 tokens/h",
     "90 tokens/h",
+    "",
     "20 tokens/min",
+    "90 tokens/day@UTC; 5/min",
 ];
 
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (1_u64..40).prop_map(Step::Wait),
-        (1_u64..15).prop_map(Step::Ask),
-        (0_u64..20).prop_map(Step::Settle),
-        Just(Step::Cancel),
-        (0..TEXTS.len()).prop_map(Step::Declare),
+        2 => (1_u64..40).prop_map(Step::Wait),
+        8 => (1_u64..15).prop_map(Step::Ask),
+        2 => (0_usize..9, 0_u64..20).prop_map(|(which, used)| Step::Settle(which, used)),
+        2 => (0_usize..9, 0_u64..20).prop_map(|(which, used)| Step::Report(which, used)),
+        4 => (0_usize..9).prop_map(Step::Cancel),
+        3 => (0..TEXTS.len()).prop_map(Step::Declare),
+        1 => Just(Step::Save),
+        1 => Just(Step::Kill),
     ]
+}
+
+/// A permit as the judge knows it: its departure, its cost in the end, and the limits of its time.
+#[derive(Clone, Debug)]
+struct Left {
+    at: Timestamp,
+    tokens: u64,
+    requests: u64,
+    text: &'static str,
+}
+
+/// Splits `90 tokens/h` into 90 and ` tokens/h`.
+fn parts(limit: &str) -> (u64, &str) {
+    let end = limit.find(|char: char| !char.is_ascii_digit());
+    let (quantity, window) = limit.split_at(end.expect("a window"));
+    (quantity.parse().expect("a number"), window)
+}
+
+/// Returns what each limit of `text` was charged in its window before `now`, and its quantity.
+fn charged(history: &[Left], now: Timestamp, text: &str) -> Vec<(u64, u64)> {
+    let windows = |text: &'static str| text.split("; ").filter(|limit| !limit.is_empty());
+    let charge = |limit: &str| {
+        let (quantity, window) = parts(limit);
+        let length = match window {
+            " tokens/day@UTC" => 86_400,
+            " tokens/h" => 3_600,
+            _ => 60,
+        };
+        let since = now - Duration::from_secs(length);
+        let counted = history.iter().filter(|left| {
+            left.at > since && windows(left.text).any(|limit| parts(limit).1 == window)
+        });
+        let is_tokens = window.contains("tokens");
+        let cost = |left: &Left| {
+            if is_tokens {
+                left.tokens
+            } else {
+                left.requests
+            }
+        };
+        (counted.map(cost).sum(), quantity)
+    };
+    let limits = text.split("; ").filter(|limit| !limit.is_empty());
+    limits.map(charge).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     /// The judge knows of each permit what it cost in the end, and which limits were in force when
-    /// it left. At the time of a grant, no window has more than its quantity of estimates and
-    /// costs that were charged to it. An excess over an estimate is owed, so it may exceed.
+    /// it left. At the time of a grant, no window has more than its quantity of costs that were
+    /// charged to it. And what is left of each limit is exact, so every charge has returned to the
+    /// windows that it was taken from.
     #[test]
-    fn no_change_of_limits_gives_a_window_more_than_its_quantity(
+    fn a_charge_returns_to_the_windows_that_it_was_taken_from(
         steps in prop::collection::vec(any_step(), 1..80),
     ) {
-        let config = config(1_000.0, "1e6/s");
+        let mut config = config(1_000.0, "1e6/s");
+        (config.lease, config.limits.in_flight) = (Duration::from_hours(2), 1_000);
         let (mut host, mut now) = (Host::new(&config, at(BEGIN_S)), at(BEGIN_S));
         let mut text = TEXTS[0];
         host.declare(now, Some(limits(text)), &config);
         let mut out: Vec<(Grant, usize)> = Vec::new();
-        // When each permit left, its cost, and the limits then.
-        let mut history: Vec<(Timestamp, u64, &str)> = Vec::new();
+        let mut history: Vec<Left> = Vec::new();
+        let (mut saved, mut spent) = (host.snapshot(), None::<Vec<u8>>);
         for step in steps {
+            now = now + Duration::from_millis(10);
             match step {
                 Step::Wait(secs) => now = now + Duration::from_secs(secs),
+                Step::Save => saved = host.snapshot(),
                 Step::Declare(which) => {
                     text = TEXTS[which];
-                    host.declare(now, Some(limits(text)), &config);
-                    now = now + Duration::from_millis(10);
+                    let declared = if text.is_empty() { DeclaredLimits::default() } else { limits(text) };
+                    host.declare(now, Some(declared), &config);
+                    // The coordinator keeps an operator's change before it answers.
+                    saved = host.snapshot();
                 }
                 Step::Ask(amount) => {
-                    now = now + Duration::from_millis(10);
                     if let Decision::Granted(grant) = host.request(now, asks(amount), &config) {
                         out.push((grant, history.len()));
-                        history.push((now, amount, text));
-                        for limit in text.split("; ") {
-                            let (quantity, window) = limit.split_once(" tokens/").expect("a limit");
-                            let length = if window == "h" { 3_600 } else { 60 };
-                            let since = now - Duration::from_secs(length);
-                            let counted = history.iter().filter(|(left, _, then)| {
-                                let same = |limit: &str| limit.ends_with(&format!("tokens/{window}"));
-                                *left > since && then.split("; ").any(same)
-                            });
-                            let sum: u64 = counted.map(|(_, cost, _)| cost).sum();
-                            let quantity: u64 = quantity.parse().expect("a number");
-                            prop_assert!(sum <= quantity, "{sum} of {limit}: {history:?}");
+                        history.push(Left { at: now, tokens: amount, requests: 1, text });
+                        spent = host.spent();
+                        for (sum, quantity) in charged(&history, now, text) {
+                            prop_assert!(sum <= quantity, "{sum} of {text}: {history:?}");
                         }
                     }
                 }
-                Step::Settle(amount) => {
-                    if let Some((grant, place)) = out.first().copied() {
-                        out.remove(0);
-                        let estimate = history[place].1;
-                        let used = UnitCosts::new([("tokens", amount.min(estimate))]);
-                        host.settle(now, grant.lease, &used.expect("a unit"), &config);
-                        if host.renew(now, grant.lease, &config) {
-                            history[place].1 = amount.min(estimate);
-                        }
+                Step::Settle(which, used) | Step::Report(which, used) if which < out.len() => {
+                    let (grant, place) = out[which];
+                    let left = &mut history[place];
+                    // An excess over the estimate is owed to the limits of its own time.
+                    let used = used.min(left.tokens);
+                    let amounts = UnitCosts::new([("tokens", used)]).expect("a unit");
+                    host.settle(now, grant.lease, &amounts, &config);
+                    left.tokens = used;
+                    if let Step::Report(..) = step {
+                        host.release(now, grant.lease, 0, &config);
+                        out.remove(which);
+                    }
+                    spent = host.spent();
+                }
+                Step::Cancel(which) if which < out.len() => {
+                    let (grant, place) = out.remove(which);
+                    host.cancel(now, grant.lease, Some(grant.unused), &config);
+                    (history[place].tokens, history[place].requests) = (0, 0);
+                    spent = host.spent();
+                }
+                Step::Settle(..) | Step::Report(..) | Step::Cancel(_) => {}
+                Step::Kill => {
+                    host = Host::restore(&saved, now, &config).expect("its own bytes");
+                    host.forget_leases();
+                    if let Some(spent) = &spent {
+                        host.join_spent(now, spent, &config).expect("its own bytes");
+                    }
+                    host.generation((now.as_micros() / 1_000_000) as u32);
+                    for (grant, place) in &mut out {
+                        let Left { at, tokens, .. } = history[*place];
+                        let units = UnitCosts::new([("tokens", tokens)]).expect("a unit");
+                        grant.lease = host.readmit(at, config.lease, &units, &config);
                     }
                 }
-                Step::Cancel => {
-                    if let Some((grant, place)) = out.pop() {
-                        if host.renew(now, grant.lease, &config) {
-                            history[place].1 = 0;
-                        }
-                        host.cancel(now, grant.lease, Some(grant.unused), &config);
-                    }
-                }
+            }
+            let sums = charged(&history, now, text);
+            for (place, (sum, quantity)) in sums.into_iter().enumerate() {
+                // A quantity counts a little longer than the window.
+                let earlier = now - Duration::from_secs(1);
+                let least = charged(&history, earlier, text)[place].0.max(sum);
+                let left = left(&host, now, place);
+                prop_assert!(
+                    left <= quantity.saturating_sub(sum) && left >= quantity.saturating_sub(least),
+                    "{left} left of {quantity}, {sum} charged: {history:?}"
+                );
             }
         }
     }
@@ -161,7 +238,7 @@ fn limits_of_a_rule_are_restored_with_what_was_spent_and_replace_no_operators_li
     let rule = limits("100 tokens/min").into();
     host.follow_rule(now, Some(&rule), &config);
     granted(&mut host, now, 30, &config);
-    let spent = host.spent(&config).expect("a limit");
+    let spent = host.spent().expect("a limit");
     let mut restored = new(now);
     restored
         .join_spent(now, &spent, &config)
@@ -175,19 +252,6 @@ fn limits_of_a_rule_are_restored_with_what_was_spent_and_replace_no_operators_li
         .join_spent(now, &spent, &config)
         .expect("its own bytes");
     assert_eq!(left(&operated, now, 0), 20);
-    // A record of an earlier version ends before the limits.
-    let mut declared = new(now);
-    declared.declare(now, Some(limits("100 tokens/min")), &config);
-    granted(&mut declared, now, 40, &config);
-    let earlier = declared.spent(&config).expect("a limit");
-    let (none, earlier) = earlier.split_last().expect("bytes");
-    assert_eq!(*none, 0);
-    let mut restored = new(now);
-    restored.follow_rule(now, Some(&rule), &config);
-    restored
-        .join_spent(now, earlier, &config)
-        .expect("bytes of an earlier version");
-    assert_eq!(left(&restored, now, 0), 60);
     assert!(
         restored
             .join_spent(now, &spent[..spent.len() - 1], &config)

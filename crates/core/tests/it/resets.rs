@@ -147,7 +147,7 @@ proptest! {
                     };
                     out.push(Out { lease, unused, place: history.len() });
                     history.push(Charged { at: start, departed: start, amount });
-                    spent = host.spent(&config);
+                    spent = host.spent();
                     for ((text, quantity, secs), reset) in LIMITS.iter().zip(&resets) {
                         let since = start - Duration::from_secs(*secs);
                         let counts = |one: &&Charged| one.at > since && one.departed > *reset;
@@ -160,7 +160,7 @@ proptest! {
                     let is_late = !host.renew(now, lease, &config);
                     host.settle(now, lease, &tokens(used), &config);
                     host.release(now, lease, 0, &config);
-                    spent = host.spent(&config);
+                    spent = host.spent();
                     out.remove(which);
                     let Charged { departed, amount, .. } = history[place];
                     if used > amount && !is_late {

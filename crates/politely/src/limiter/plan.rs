@@ -47,7 +47,7 @@ pub struct Plan {
 struct Ruled {
     rule: Arc<Rule>,
     account: Option<Key>,
-    /// The keys that a refusal holds beside the first.
+    /// The keys that a refusal holds in place of the first.
     held: Vec<Key>,
     /// The keys that the labels of the caller select. Other callers have others.
     of_caller: Vec<Key>,
@@ -164,11 +164,21 @@ impl Plan {
         answer.hold
     }
 
-    /// Returns the keys that an answer holds beside the first, and how long.
-    pub fn held(&self, report: &Report) -> (&[Key], Duration) {
-        match (&self.ruled, Rule::hold_of(report)) {
-            (Some(ruled), Some(length)) => (&ruled.held, length),
-            _ => (&[], Duration::ZERO),
+    /// Returns the keys that a refusal belongs to by the rule: those that `feedback` names, or else
+    /// an account that the labels of the caller select. If there is none, it belongs to the first
+    /// key.
+    pub(super) fn refused(&self) -> &[Key] {
+        self.ruled.as_ref().map_or(&[], |ruled| &ruled.held)
+    }
+
+    /// Returns the keys that a response is about, if [`Limiter::hear_scope`] held these: those that
+    /// a refusal belongs to, or else the first key. The hold of a rule about answers holds them.
+    pub fn held_by(&self, held: &[Key]) -> &[Key] {
+        let refused = self.refused();
+        if !refused.is_empty() && held.ends_with(refused) {
+            refused
+        } else {
+            &self.keys[..1]
         }
     }
 

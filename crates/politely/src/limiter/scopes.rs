@@ -21,7 +21,7 @@ use politely_core::budget::DeclaredLimits;
 use politely_core::gate::HoldReason;
 use politely_core::host::KeyRule;
 use politely_core::key::Key;
-use politely_core::signal::{Report, Scope};
+use politely_core::signal::{Report, Scope, Signal, WAIT_MAX};
 use url::Url;
 
 use super::{Limiter, Plan};
@@ -36,6 +36,8 @@ const REFUSED_MAX: usize = 8;
 /// Spent parts after which the keys of those that are no longer held leave memory. It bounds the
 /// keys that ever new names make in a limiter without a capacity.
 const SWEPT_EVERY: usize = 1_024;
+/// The first hold of an account that was refused without a wait. Each further one is longer.
+const BACKOFF: Duration = Duration::from_secs(1);
 /// What the names of the keys of parts begin with, after `custom/`.
 const PREFIX: &str = "quota/";
 /// The shortest identifier that is no number: the hexadecimal digits of 64 bits.
@@ -192,21 +194,54 @@ impl Limiter {
         (route, key)
     }
 
-    /// Holds the part of a host that the response to a planned request names, if its quota is
-    /// spent, and takes that out of `report`. Returns the key that is held.
+    /// Holds what the response to a planned request is about, if that is not the whole host, and
+    /// takes it out of `report`. Returns the keys that are held.
     ///
-    /// Call it before the report. If the requests of the part are not known, the report stays as it
-    /// is, and is about the whole key. With a coordinator it does nothing, since the coordinator
-    /// does the same.
+    /// It is about the part of a host that it names, or about the keys to which the rule says that
+    /// a refusal belongs. Call it before the report. If the requests of the part are not known, the
+    /// report stays as it is, and is about the whole key. With a coordinator it does nothing, since
+    /// the coordinator does the same.
     #[cfg_attr(
         not(feature = "policy"),
         expect(private_interfaces, reason = "plans are public with a policy")
     )]
-    pub fn hear_scope(&self, plan: &Plan, report: &mut Report) -> Option<Key> {
+    pub fn hear_scope(&self, plan: &Plan, report: &mut Report) -> Vec<Key> {
+        // A coordinator keeps the configuration.
+        if self.operations().config().is_err() {
+            return Vec::new();
+        }
+        let mut held = Vec::from_iter(self.hear_part(plan, report));
+        held.extend_from_slice(self.hear_refusal(plan, report));
+        held
+    }
+
+    /// Holds the keys to which the rule of a plan says that a refusal belongs, and takes it out of
+    /// `report`: the host goes on for other callers.
+    fn hear_refusal<'p>(&self, plan: &'p Plan, report: &mut Report) -> &'p [Key] {
+        if report.signal != Signal::RateLimited || report.of_scope || plan.refused().is_empty() {
+            return &[];
+        }
+        report.of_scope = true;
+        let spent = std::mem::take(&mut report.quotas).spent_until();
+        let named = |wait: Option<Duration>| wait.filter(|wait| !wait.is_zero());
+        let (length, reason) = match (named(report.retry_after), named(spent)) {
+            (Some(after), _) => (after, HoldReason::RetryAfter),
+            (None, Some(reset)) => (reset.min(WAIT_MAX), HoldReason::QuotaSpent),
+            (None, None) => (BACKOFF, HoldReason::Backoff),
+        };
+        report.retry_after = Some(length);
+        for key in plan.refused() {
+            // The keys of a granted request are known, so there is room for them.
+            let _ = self.hold(key, length, reason);
+        }
+        plan.refused()
+    }
+
+    /// Holds the part of a host that a response names, if its quota is spent.
+    fn hear_part(&self, plan: &Plan, report: &mut Report) -> Option<Key> {
         let caller = plan.account_of_caller();
         let is_of_account = caller.is_some() && report.quotas.iter().any(|quota| quota.of_account);
-        // A coordinator keeps the configuration.
-        if report.scope.is_none() && !is_of_account || self.operations().config().is_err() {
+        if report.scope.is_none() && !is_of_account {
             return None;
         }
         let mut narrowed = report.clone();

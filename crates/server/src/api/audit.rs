@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::Key;
 use politely_api::wire::{
-    AuditChange, AuditPage, AuditQuery, KeyState, Problem, UsagePage, UsageQuery,
+    AuditChange, AuditPage, AuditQuery, KeyState, Problem, UsageBy, UsagePage, UsageQuery,
 };
 use serde::Serialize;
 
@@ -40,8 +40,11 @@ pub(super) async fn changes(
 ))]
 pub(super) async fn usage(
     State(api): State<Api>,
-    Params(query): Params<UsageQuery>,
+    Params(mut query): Params<UsageQuery>,
 ) -> Result<Json<UsagePage>, Wrong> {
+    if query.by == UsageBy::Key {
+        query.name = query.name.as_deref().map(Key::canonical);
+    }
     let coordinator = api.coordinator.clone();
     let page = tokio::task::spawn_blocking(move || coordinator.usage(&query));
     let failed = |_| Wrong::busy("the audit could not be read");

@@ -9,6 +9,7 @@ use axum::response::Sse;
 use axum::response::sse::{self, KeepAlive};
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use politely::core::key::Key;
 use politely_api::wire::{Event, EventKind, EventsQuery, Problem};
 
 use super::Api;
@@ -33,7 +34,7 @@ pub(super) async fn events(
     headers: HeaderMap,
     Params(query): Params<EventsQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Wrong> {
-    let filter = Filter::of(query.key, query.prefix, query.kind.as_deref())?;
+    let filter = Filter::of(&query)?;
     let log = api.coordinator.watch().events();
     let sent = headers.get(LAST).map(|id| id.to_str().unwrap_or_default());
     let cursor = match sent.or(query.last_event_id.as_deref()) {
@@ -79,17 +80,18 @@ struct Filter {
 }
 
 impl Filter {
-    fn of(key: Option<String>, prefix: Option<String>, kinds: Option<&str>) -> Result<Self, Wrong> {
+    fn of(query: &EventsQuery) -> Result<Self, Wrong> {
         let parse = |kind: &str| {
             serde_json::from_value(serde_json::Value::from(kind)).map_err(|_| {
                 let detail = format!("{kind:?} is no kind of event; see /api/v1/openapi.json");
                 Wrong::new(StatusCode::BAD_REQUEST, detail).field("kind")
             })
         };
+        let kinds = query.kind.as_deref();
         let kinds = kinds.map(|kinds| kinds.split(',').map(parse).collect());
         Ok(Self {
-            key,
-            prefix,
+            key: query.key.as_deref().map(Key::canonical),
+            prefix: query.prefix.as_deref().map(Key::canonical_prefix),
             kinds: kinds.transpose()?,
         })
     }

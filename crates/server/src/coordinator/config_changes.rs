@@ -125,7 +125,7 @@ impl Coordinator {
         rate_is_sound(patch.crawling.rate_start, "crawling.rate_start")?;
         burst_is_sound(patch.crawling.rate_burst, "crawling.rate_burst")?;
         if let Some(texts) = patch.crawling.limits.as_set() {
-            declared(texts, "crawling.limits")?;
+            self.declared(texts, "crawling.limits")?;
         }
         if patch.apply == Apply::New && patch.crawling.limits != wire::Change::Keep {
             let detail = "declared limits apply to all keys; leave \"apply\" out";

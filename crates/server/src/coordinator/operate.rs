@@ -30,7 +30,7 @@ const KEPT_AT_ONCE: usize = 4_096;
 impl Coordinator {
     /// Applies `patch` to the operators' settings of `key`.
     pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), NotSet> {
-        let checked = check(patch)?;
+        let checked = self.check(patch)?;
         if *patch == KeyPatch::default() {
             return Ok(());
         }
@@ -59,7 +59,7 @@ impl Coordinator {
             let applied = Key::parse(&name)
                 .map_err(|why| error("key", &why.to_string()))
                 .and_then(|key| {
-                    let checked = check(&patch)?;
+                    let checked = self.check(&patch)?;
                     self.apply_patch(&key, &patch, checked)?;
                     Ok(key)
                 });
@@ -321,34 +321,57 @@ struct Checked {
     limits: Change<DeclaredLimits>,
 }
 
-/// Checks the fields of a patch.
-fn check(patch: &KeyPatch) -> Result<Checked, wire::Error> {
-    rate_is_sound(patch.rate, "rate")?;
-    burst_is_sound(patch.burst, "burst")?;
-    if patch.in_flight == Change::To(0) {
-        return Err(error("in_flight", "must be at least 1"));
-    }
-    let law = match &patch.law {
-        Change::Keep => None,
-        Change::TakeBack => Some(LawChoice::Configured),
-        Change::To(name) => {
-            let law = name.parse();
-            Some(law.map_err(|why: UnknownLaw| error("law", &why.to_string()))?)
+impl Coordinator {
+    /// Checks the fields of a patch.
+    fn check(&self, patch: &KeyPatch) -> Result<Checked, wire::Error> {
+        rate_is_sound(patch.rate, "rate")?;
+        burst_is_sound(patch.burst, "burst")?;
+        if patch.in_flight == Change::To(0) {
+            return Err(error("in_flight", "must be at least 1"));
         }
-    };
-    if matches!(patch.crawl_delay_ms, Change::To(ms) if u64::from(ms) > wire::CRAWL_DELAY_MAX_MS) {
-        return Err(error("crawl_delay_ms", "must be from 0 to 86,400,000"));
+        let law = match &patch.law {
+            Change::Keep => None,
+            Change::TakeBack => Some(LawChoice::Configured),
+            Change::To(name) => {
+                let law = name.parse();
+                Some(law.map_err(|why: UnknownLaw| error("law", &why.to_string()))?)
+            }
+        };
+        if matches!(patch.crawl_delay_ms, Change::To(ms) if u64::from(ms) > wire::CRAWL_DELAY_MAX_MS)
+        {
+            return Err(error("crawl_delay_ms", "must be from 0 to 86,400,000"));
+        }
+        if patch.hold_ms.is_some_and(|ms| ms > wire::HOLD_MAX_MS) {
+            return Err(error("hold_ms", "must be from 0 to 31,536,000,000"));
+        }
+        metadata::check(patch)?;
+        let limits = match &patch.limits {
+            Change::Keep => Change::Keep,
+            Change::TakeBack => Change::TakeBack,
+            Change::To(texts) => Change::To(self.declared(texts, "limits")?),
+        };
+        Ok(Checked { law, limits })
     }
-    if patch.hold_ms.is_some_and(|ms| ms > wire::HOLD_MAX_MS) {
-        return Err(error("hold_ms", "must be from 0 to 31,536,000,000"));
+
+    /// Reads the texts of declared limits, whose units have to be charged.
+    pub(super) fn declared(
+        &self,
+        texts: &[String],
+        field: &str,
+    ) -> Result<DeclaredLimits, wire::Error> {
+        let limits = declared(texts, field)?;
+        let checked = self.check_units(&limits);
+        checked.map(|()| limits).map_err(|why| error(field, &why))
     }
-    metadata::check(patch)?;
-    let limits = match &patch.limits {
-        Change::Keep => Change::Keep,
-        Change::TakeBack => Change::TakeBack,
-        Change::To(texts) => Change::To(declared(texts, "limits")?),
-    };
-    Ok(Checked { law, limits })
+
+    /// Checks that each of `limits` can be spent.
+    ///
+    /// # Errors
+    /// No rule charges the unit of a limit, and requests do not state it.
+    pub fn check_units(&self, limits: &DeclaredLimits) -> Result<(), String> {
+        let book = self.0.limiter.policy().unwrap_or_default();
+        book.check_units(limits)
+    }
 }
 
 /// Why a change was not made, or may be lost.

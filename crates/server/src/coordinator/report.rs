@@ -52,18 +52,6 @@ impl Coordinator {
         }
     }
 
-    /// Holds the keys that a refusal affects by the rule of its request, and returns them.
-    fn hold_others<'a>(&self, plan: Option<&'a Plan>, report: &Report) -> &'a [Key] {
-        let Some((held, length)) = plan.map(|plan| plan.held(report)) else {
-            return &[];
-        };
-        for key in held {
-            // The keys of a granted request are known, so there is room for them.
-            let _ = self.0.limiter.hold(key, length, HoldReason::RetryAfter);
-        }
-        held
-    }
-
     /// Records a report for operators: numbers, the audit and events.
     fn record(
         &self,
@@ -156,10 +144,10 @@ impl Coordinator {
         if report.bytes > 0 || !report.used.is_empty() {
             aftermath.settled.extend(out.keys());
         }
-        if let Some(plan) = &plan {
-            let scope = self.0.limiter.hear_scope(plan, &mut report);
-            aftermath.held.extend(scope);
-        }
+        let about = plan
+            .as_deref()
+            .map(|plan| self.0.limiter.hear_scope(plan, &mut report));
+        let about = about.unwrap_or_default();
         let (directions, body) = if told.body_coming && !out.expired {
             let (directions, body) = permit.report_head(&report);
             (directions, Some(body))
@@ -169,15 +157,14 @@ impl Coordinator {
         let meaning = directions.meaning(&report);
         let is_told = of_rule.is_some() || meaning != report.signal;
         report.signal = meaning;
-        let ruled = of_rule.map(|answer| self.follow_answer(&key, &report, answer));
-        let held = self.hold_others(plan.as_deref(), &report);
-        aftermath.held.extend(held.iter().cloned());
+        let held_until = self.follow_rule(plan.as_deref(), &about, &key, &report, of_rule);
+        aftermath.held.extend(about);
         let next = self.next(&attempt, &report, &directions, &key, plan.as_deref());
         let answered = Answered {
             next,
             signal: is_told.then_some(meaning.into()),
             rate: directions.rate,
-            hold_until: directions.hold_until.max(ruled.unwrap_or(now)),
+            hold_until: directions.hold_until.max(held_until),
             url_fault: directions.url_fault,
             target_after: report.target_after.unwrap_or_default(),
         };
@@ -287,9 +274,21 @@ impl Coordinator {
         }
     }
 
-    /// Applies the hold of a rule about answers, and announces the answer. Returns the hold's end.
-    fn follow_answer(&self, key: &Key, report: &Report, answer: &AnswerRule) -> Timestamp {
-        let now = self.now();
+    /// Applies the hold of a rule about answers, and announces the answer. `about` is held already.
+    /// Returns when the hold of the request's keys by its rule ends.
+    fn follow_rule(
+        &self,
+        plan: Option<&Plan>,
+        about: &[Key],
+        key: &Key,
+        report: &Report,
+        answer: Option<&AnswerRule>,
+    ) -> Timestamp {
+        let (now, own) = (self.now(), std::slice::from_ref(key));
+        let held = plan.map_or(own, |plan| plan.held_by(about));
+        let of_account = report.retry_after.filter(|_| held != own);
+        let until = of_account.map_or(now, |wait| now + wait);
+        let Some(answer) = answer else { return until };
         if answer.notify {
             let status = report
                 .status
@@ -301,10 +300,14 @@ impl Coordinator {
             );
             self.0.watch.announce(EventKind::Answer, Some(key), &text);
         }
-        let Some(hold) = answer.hold else { return now };
-        // If there is no room for the key, there is no request of it to hold.
-        let _ = self.0.limiter.hold(key, hold, HoldReason::Operator);
-        now + hold
+        let Some(hold) = answer.hold else {
+            return until;
+        };
+        for key in held {
+            // If there is no room for the key, there is no request of it to hold.
+            let _ = self.0.limiter.hold(key, hold, HoldReason::Operator);
+        }
+        until.max(now + hold)
     }
 
     /// Returns the meaning of an answer, and the rule about answers that gave it.

@@ -137,11 +137,11 @@ impl Table {
     pub(super) fn page(&self, limiter: &Limiter, pasts: &Pasts, query: &KeysQuery) -> KeyPage {
         let (glances, needs) = self.glances(limiter, pasts);
         let text = query.q.as_deref().unwrap_or("").to_ascii_lowercase();
+        let prefix = query.prefix.as_deref().map(Key::canonical_prefix);
         let matches = |glance: &&Glance| {
             contains(glance.key.as_str(), &text)
                 && query.state.is_none_or(|state| glance.state == state)
-                && (query.prefix.as_ref())
-                    .is_none_or(|prefix| glance.key.as_str().starts_with(&**prefix))
+                && (prefix.as_ref()).is_none_or(|prefix| glance.key.as_str().starts_with(&**prefix))
                 && (query.cursor.as_ref()).is_none_or(|cursor| glance.key.as_str() > &**cursor)
                 && query.needs.is_none_or(|need| glance.needs.contains(need))
         };
@@ -201,9 +201,9 @@ impl Table {
     ) -> Vec<Key> {
         let (glances, _) = self.glances(limiter, pasts);
         let text = pattern.q.as_deref().unwrap_or("").to_ascii_lowercase();
-        let prefix = pattern.prefix.as_deref().unwrap_or("");
+        let prefix = Key::canonical_prefix(pattern.prefix.as_deref().unwrap_or(""));
         let matches = |glance: &&Glance| {
-            glance.key.as_str().starts_with(prefix)
+            glance.key.as_str().starts_with(&prefix)
                 && contains(glance.key.as_str(), &text)
                 && pattern.state.is_none_or(|state| glance.state == state)
         };

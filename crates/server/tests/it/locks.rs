@@ -309,7 +309,7 @@ async fn events_are_filtered_and_continue_after_an_id() {
         }
         request.send().await.unwrap()
     };
-    let mut locks = open_stream("kind=lock&prefix=h.", "").await;
+    let mut locks = open_stream("kind=lock&prefix=H.", "").await;
     let a = open(&served, "a", 30_000).await;
     for key in ["other.example", "h.example"] {
         let hold = r#"{"hold_ms": 5000}"#;
@@ -325,7 +325,7 @@ async fn events_are_filtered_and_continue_after_an_id() {
     assert!(!read.contains("event: operator"), "{read}");
     close(&served, &a).await;
     let id = read.lines().find_map(|line| line.strip_prefix("id: "));
-    let mut later = open_stream("key=h.example", id.unwrap()).await;
+    let mut later = open_stream("key=H.Example.", id.unwrap()).await;
     let read = read_until(&mut later, "released").await;
     assert!(!read.contains("held by a"), "{read}");
     for (query, last, status) in [

@@ -304,7 +304,7 @@ impl Operations for Local {
     fn spent(&self, key: &Key) -> Option<Snapshot> {
         let mut found = self.registry.find(key, self.now())?;
         let entry = found.entry();
-        let state = entry.host.spent(entry.config)?;
+        let state = entry.host.spent()?;
         found.shard.snapshots += 1;
         let version = found.shard.snapshots;
         Some(Snapshot { version, state })

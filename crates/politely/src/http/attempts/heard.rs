@@ -140,17 +140,14 @@ impl Attempts {
         let mut report = self.classifier.classify(&outcome, clock, latency, 0);
         report.resource = Some(Resource::of(url.as_str()));
         let held = plan.judge_and_warn(&outcome, clock, &mut report);
-        self.limiter.hear_scope(plan, &mut report);
+        let about = self.limiter.hear_scope(plan, &mut report);
         let (directions, slot): (_, Slot) = permit.report_head(&report);
         report.signal = directions.meaning(&report);
         if let Some(length) = held {
-            // If there is no room for the key, it has no request to hold.
-            let _ = self.limiter.hold(key, length, HoldReason::Operator);
-        }
-        let (others, length) = plan.held(&report);
-        for other in others {
-            // The keys of a granted request are known, so there is room for them.
-            let _ = self.limiter.hold(other, length, HoldReason::RetryAfter);
+            for key in plan.held_by(&about) {
+                // If there is no room for the key, it has no request to hold.
+                let _ = self.limiter.hold(key, length, HoldReason::Operator);
+            }
         }
         let hold = directions.hold_until.since(self.limiter.now());
         if !hold.is_zero() {

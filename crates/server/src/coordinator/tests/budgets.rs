@@ -36,11 +36,20 @@ async fn declared_limits_hold_and_are_shown() {
         .one(&worker, asked("6"), AT_ONCE)
         .await
         .granted();
-    for bad in ["0/s", "5/0s", "5/day@Atlantis", "5 Parsecs/s"] {
+    for bad in [
+        "0/s",
+        "5/0s",
+        "5/day@Atlantis",
+        "5 Parsecs/s",
+        "9 requets/s",
+    ] {
         let bad = patch(&format!(r#"{{"limits": ["{bad}"]}}"#));
         let wrong = coordinator.patch_key(&key, &bad).await.unwrap_err();
         assert_eq!(wrong.field(), "limits");
     }
+    let bad = serde_json::from_str(r#"{"crawling":{"limits":["9 requets/s"]}}"#).unwrap();
+    let wrong = coordinator.patch_config(&bad).await.unwrap_err();
+    assert_eq!(wrong.field(), "crawling.limits");
     let all = serde_json::from_str(r#"{"crawling":{"limits":["1/h"]}}"#).unwrap();
     coordinator.patch_config(&all).await.unwrap();
     assert_eq!(coordinator.config().crawling.limits, ["1/h"]);

@@ -103,6 +103,57 @@ async fn a_refusal_holds_the_account_if_its_rule_says_so() {
     );
 }
 
+/// A refusal that belongs to an account: of the host of one token, the others go on.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_one_account_holds_no_other_of_its_host() {
+    let headers: [&[(&str, &str)]; 4] = [
+        &[("Retry-After", "30")],
+        &[],
+        &[("Retry-After", "0")],
+        &[("X-RateLimit-Remaining", "0"), ("X-RateLimit-Reset", "30")],
+    ];
+    let by_token =
+        "[[rule]]\nmatch = [\"*.example\"]\naccount = \"a/{team}\"\nlimits = [\"50/s\"]\n";
+    let one_for_all = by_token.replace("a/{team}", "a") + "feedback = \"account\"\n";
+    let told_so = by_token.to_owned() + "feedback = \"account\"\n";
+    for (rules, headers) in [by_token, &told_so, &one_for_all]
+        .into_iter()
+        .flat_map(|rules| headers.map(|each| (rules, each)))
+    {
+        let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), rules);
+        let worker = coordinator.worker("w");
+        let asked = |team: &str| Item {
+            labels: [("team".to_owned(), team.to_owned())].into(),
+            ..of_url("https://a.example/", "")
+        };
+        let grant = coordinator
+            .one(&worker, asked("red"), AT_ONCE)
+            .await
+            .granted();
+        let fields = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let refused = Told {
+            status: Some(429),
+            headers: fields.collect(),
+            ..told(&grant)
+        };
+        coordinator.tell(&worker, &refused);
+        let (retry_in_ms, ..) = coordinator.one(&worker, asked("red"), AT_ONCE).await.wait();
+        let is_named = headers.iter().any(|(_, value)| *value == "30");
+        let least = if is_named { 29_000 } else { 900 };
+        assert!(retry_in_ms >= least, "{rules} {headers:?}: {retry_in_ms}");
+        let of_host = coordinator.explain("a.example").expect("a key").hold;
+        assert_eq!(of_host, None, "{rules} {headers:?}");
+        if rules.contains("{team}") {
+            coordinator
+                .one(&worker, asked("blue"), AT_ONCE)
+                .await
+                .granted();
+        }
+    }
+}
+
 const KEYS: &str = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"a/{team}\"\n\
     limits = [\"10/s\"]\nfeedback = [\"consumer/{client}\"]\n\
     [[rule.key]]\nname = \"consumer/{client}\"\nlimits = [\"3/s\"]\n\

@@ -128,6 +128,12 @@ async fn a_wait_that_only_the_body_states_holds_the_account() {
             r#"{"ok":false,"error":"ratelimited","retry_after":30}"#,
             30,
         ),
+        (
+            include_str!("../../../../../presets/openai.toml"),
+            "https://api.openai.com/v1/responses",
+            r#"{"error":{"message":"Rate limit reached. Please try again in 7m12s."}}"#,
+            432,
+        ),
     ] {
         let (coordinator, _dir) = ruled(Config::fixed(100.0, 10.0), preset);
         let worker = coordinator.worker("w");
