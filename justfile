@@ -10,9 +10,10 @@ check:
     cargo clippy --workspace --all-targets --features politely-cli/full -- -D warnings
     cargo test --workspace --lib --quiet --features politely-cli/full
 
-# Checks what CI checks beside the tests: lints of each feature, licences, instruction counts.
+# Checks what CI checks beside the tests: lints, licences, instruction counts, each feature by itself.
 lint:
     scripts/lint
+    scripts/features
 
 # Runs all tests; installs what they need.
 test:
