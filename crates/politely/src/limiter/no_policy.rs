@@ -122,8 +122,12 @@ impl Plan {
         None
     }
 
-    pub(crate) const fn held(&self, _: &Report) -> (&[Key], Duration) {
-        (&[], Duration::ZERO)
+    pub(super) const fn refused(&self) -> &[Key] {
+        &[]
+    }
+
+    pub(crate) fn held_by(&self, _: &[Key]) -> &[Key] {
+        &self.keys[..1]
     }
 
     pub(crate) const fn needs_bodies(&self) -> bool {
