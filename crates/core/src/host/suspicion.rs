@@ -374,16 +374,15 @@ impl Host {
         report: &Report,
         config: &Config,
     ) -> bool {
-        let is_error = self.may_be_an_overload(report);
-        match lease {
-            Some(lease)
-                if is_error || report.signal == Signal::Ok && self.suspicion().is_some() =>
-            {
-                let url = report.resource.map(Resource::short);
-                !(is_error && self.has_failed(url)) && self.try_errors(now, lease, is_error, config)
-            }
-            _ => false,
+        let Some(lease) = lease else {
+            return false;
+        };
+        if report.signal == Signal::Ok {
+            return self.suspicion().is_some() && self.try_errors(now, lease, false, config);
         }
+        self.may_be_an_overload(report)
+            && !self.has_failed(report.resource.map(Resource::short))
+            && self.try_errors(now, lease, true, config)
     }
 
     /// Returns whether an overload may cause the error. A host that refuses by status needs none.
