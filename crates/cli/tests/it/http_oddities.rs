@@ -364,6 +364,16 @@ fn redirects_to_where_they_came_from_are_followed() {
     assert_eq!(said.code, 0, "{:?}", said.errors());
 }
 
+/// rustls refuses such a name before it connects. Trying again changes nothing.
+#[test]
+fn a_label_that_ends_with_a_hyphen_fails_over_tls_at_once_and_says_why() {
+    let said = run(fast().arg("https://foo-.example/page"));
+    let row = &said.rows()[0];
+    assert_eq!((said.code, &row["attempts"]), (1, &1.into()), "{row}");
+    let error = row["error"].as_str().unwrap();
+    assert!(error.contains("begins or ends with a hyphen"), "{error}");
+}
+
 /// Regression: the rules of the group for `Mozilla` were used.
 #[test]
 fn rules_are_looked_up_by_the_product_token() {
