@@ -1,12 +1,11 @@
 //! Tests with responses that browsers and curl accept: content codings, stale connections,
-//! malformed header lines, redirects to the same URL, cookies.
+//! malformed header lines, redirects to the same URL.
 
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
@@ -365,63 +364,14 @@ fn redirects_to_where_they_came_from_are_followed() {
     assert_eq!(said.code, 0, "{:?}", said.errors());
 }
 
-/// Starts a server that sets a cookie and redirects to the same URL until the cookie is sent.
-fn wall() -> (String, std::sync::Arc<AtomicUsize>) {
-    use std::io::{BufRead as _, BufReader};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let passed = std::sync::Arc::new(AtomicUsize::new(0));
-    let counter = std::sync::Arc::clone(&passed);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let counter = std::sync::Arc::clone(&counter);
-            std::thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let mut stream = stream;
-                loop {
-                    let mut head = String::new();
-                    while !head.ends_with("\r\n\r\n") {
-                        if reader.read_line(&mut head).unwrap_or(0) == 0 {
-                            return;
-                        }
-                    }
-                    let answered = if head.to_lowercase().contains("cookie: wall=passed") {
-                        counter.fetch_add(1, Ordering::Relaxed);
-                        respond(&mut stream, "200 OK", "", "a page")
-                    } else {
-                        let headers = "Location: /page\r\nSet-Cookie: wall=passed; Path=/\r\n";
-                        respond(&mut stream, "302 Found", headers, "")
-                    };
-                    if answered.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    (url, passed)
-}
-
+/// rustls refuses such a name before it connects. Trying again changes nothing.
 #[test]
-fn a_wall_of_cookies_is_passed_unless_they_are_switched_off() {
-    let (url, passed) = wall();
-    let page = format!("{url}/page");
-    let said = run(fast().arg(&page));
-    assert_eq!(
-        (said.code, passed.load(Ordering::Relaxed)),
-        (0, 1),
-        "{}",
-        said.err
-    );
-    let said = run(fast().args(["--no-cookies", &page]));
-    assert_eq!((said.code, passed.load(Ordering::Relaxed)), (1, 1));
-    let error = &said.errors()["page"];
-    assert!(
-        error
-            .as_deref()
-            .is_some_and(|why| why.contains("hop 11 of at most 10")),
-        "{error:?}"
-    );
+fn a_label_that_ends_with_a_hyphen_fails_over_tls_at_once_and_says_why() {
+    let said = run(fast().arg("https://foo-.example/page"));
+    let row = &said.rows()[0];
+    assert_eq!((said.code, &row["attempts"]), (1, &1.into()), "{row}");
+    let error = row["error"].as_str().unwrap();
+    assert!(error.contains("begins or ends with a hyphen"), "{error}");
 }
 
 /// Regression: the rules of the group for `Mozilla` were used.

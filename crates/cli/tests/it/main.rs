@@ -6,6 +6,7 @@
 mod bad_input;
 mod bad_pages;
 mod changed_limits;
+mod cookies;
 mod coordinator_fetch;
 mod coordinator_tls;
 mod crash_loop;

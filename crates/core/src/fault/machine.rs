@@ -5,7 +5,8 @@
 //! pause, and one request every [`PROBE_EVERY`] finds out whether a host answers again.
 //!
 //! Few hosts may well be down together. So a pause for fewer than [`HOSTS_SURE`] hosts ends after
-//! [`UNSURE_MAX`], and then the hosts are judged as ever, until one answers.
+//! [`UNSURE_MAX`], and then the hosts are judged as ever, until one answers. No host can take this
+//! machine's descriptors: a pause without them lasts as long as the probes find none.
 //!
 //! A full disk shows itself at the first write that fails. Answers could not be kept then, so no
 //! request is sent until the caller finds room: its probes are writes.
@@ -67,6 +68,8 @@ pub struct Machine {
 struct Pause {
     since: Timestamp,
     next_probe: Timestamp,
+    /// The time since when hosts may be down instead, or `None` while no descriptor is left.
+    unsure_since: Option<Timestamp>,
 }
 
 impl Machine {
@@ -97,16 +100,21 @@ impl Machine {
                 .filter(|(_, trouble)| *trouble == of)
                 .count()
         };
-        let is_found = trouble == Trouble::OutOfDescriptors
+        let is_sure = trouble == Trouble::OutOfDescriptors;
+        let is_found = self.pause.is_some()
             || count(Trouble::Unresolved) >= UNRESOLVED_MIN
             || count(Trouble::Silent) >= SILENT_MIN;
-        if !is_found || self.is_unsure {
+        if !is_sure && (!is_found || self.is_unsure) {
             return false;
         }
-        self.pause.get_or_insert(Pause {
+        self.is_unsure = false;
+        let pause = self.pause.get_or_insert(Pause {
             since: now,
             next_probe: now + PROBE_EVERY,
+            unsure_since: None,
         });
+        let unsure_since = pause.unsure_since.unwrap_or(now);
+        pause.unsure_since = (!is_sure).then_some(unsure_since);
         true
     }
 
@@ -139,7 +147,9 @@ impl Machine {
         let Some(pause) = &mut self.pause else {
             return Ok(());
         };
-        if self.failing.len() < HOSTS_SURE && now.since(pause.since) >= UNSURE_MAX {
+        if self.failing.len() < HOSTS_SURE
+            && (pause.unsure_since).is_some_and(|since| now.since(since) >= UNSURE_MAX)
+        {
             self.pause = None;
             self.is_unsure = true;
             return Ok(());
@@ -160,6 +170,8 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const fn at(secs: u64) -> Timestamp {
@@ -229,5 +241,56 @@ mod tests {
         let mut machine = Machine::default();
         assert!(machine.failed(at(0), 1, Trouble::OutOfDescriptors));
         assert_eq!(machine.may_send(at(1)), Err(at(3)));
+    }
+
+    proptest! {
+        /// Every probe finds no descriptor. Requests under way fail too, and hosts failed before.
+        #[test]
+        fn without_descriptors_requests_pause_and_no_host_is_charged_until_a_probe_succeeds(
+            silent_before in 0..HOSTS_SURE as u32,
+            steps in prop::collection::vec((0_u64..200, 0_u32..10, under_way()), 1..200),
+        ) {
+            let mut machine = Machine::default();
+            for host in 0..silent_before {
+                machine.failed(at(0), host, Trouble::Silent);
+            }
+            let begin = at(UNSURE_MAX.as_secs());
+            machine.may_send(begin).unwrap();
+            let mut now = begin;
+            prop_assert!(machine.failed(now, 0, Trouble::OutOfDescriptors));
+            let since = machine.paused_since();
+            prop_assert!(since.is_some());
+            for (secs, host, under_way) in steps {
+                now = now + Duration::from_secs(secs);
+                if machine.may_send(now).is_ok() {
+                    prop_assert_eq!(machine.may_send(now), Err(now + PROBE_EVERY), "one probe");
+                    prop_assert!(machine.failed(now, host, Trouble::OutOfDescriptors));
+                }
+                if let Some(trouble) = under_way {
+                    prop_assert!(machine.failed(now, host, trouble), "the host is charged");
+                }
+                prop_assert_eq!(machine.paused_since(), since);
+            }
+            prop_assert_eq!(machine.answered(now), since.map(|since| now.since(since)));
+            prop_assert_eq!([machine.may_send(now), machine.may_send(now)], [Ok(()); 2]);
+        }
+    }
+
+    fn under_way() -> impl Strategy<Value = Option<Trouble>> {
+        prop::option::of(prop_oneof![
+            Just(Trouble::Silent),
+            Just(Trouble::Unresolved)
+        ])
+    }
+
+    #[test]
+    fn a_host_that_is_silent_once_there_are_descriptors_ends_the_pause_in_minutes() {
+        let mut machine = Machine::default();
+        machine.failed(at(0), 1, Trouble::OutOfDescriptors);
+        machine.failed(at(1000), 1, Trouble::Silent);
+        let end = at(1000 + UNSURE_MAX.as_secs());
+        assert_eq!(machine.may_send(end), Ok(()));
+        assert_eq!(machine.may_send(end), Ok(()));
+        assert!(!machine.failed(end, 1, Trouble::Silent));
     }
 }

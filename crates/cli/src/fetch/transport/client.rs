@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
 use politely::attempts::{
     PartialContent, REPEATS_MAX, Unprocessed, failure_of, trouble_of, unprocessed,
@@ -251,10 +251,9 @@ impl Clients {
         egress: usize,
         hosts: usize,
         get: Get<'_>,
+        cookies: Option<HeaderValue>,
     ) -> Result<Response<Incoming>, BoxError> {
         let url = get.url;
-        let cookies = self.cookies.as_ref();
-        let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
         let mut way = if self.http1_origins.has(url) {
             self.http1(egress)?
         } else {
@@ -295,24 +294,29 @@ impl Clients {
         Ok(&ways[egress % ways.len()])
     }
 
-    /// Sends the request, and again without the site's cookies if the server refuses them.
+    /// Sends the request, and again without cookies if the server refuses them.
     async fn send_with_cookies(
         &self,
         egress: usize,
         hosts: usize,
         get: Get<'_>,
     ) -> Result<Response<Incoming>, BoxError> {
-        let url = get.url;
-        let sent = self.send(egress, hosts, get).await;
-        if let Ok(answer) = &sent
-            && matches!(answer.status().as_u16(), 400 | 431)
-            && self
-                .cookies
-                .as_ref()
-                .is_some_and(|cookies| cookies.forget_once(egress, url))
+        let Some(cookies) = &self.cookies else {
+            return self.send(egress, hosts, get, None).await;
+        };
+        let is_refusal = |answer: &Response<_>| matches!(answer.status().as_u16(), 400 | 431);
+        let field = cookies.for_url(egress, get.url);
+        let sent = self.send(egress, hosts, get, field.clone()).await;
+        if let (Ok(answer), Some(field)) = (&sent, field)
+            && is_refusal(answer)
+            && cookies.may_be_refused(egress, get.url, &field)
         {
-            // The site may have set more cookies than its servers accept.
-            return self.send(egress, hosts, get).await;
+            // The host may have set more cookies than its servers accept.
+            let without = self.send(egress, hosts, get, None).await;
+            if let Ok(answer) = &without {
+                cookies.tried_without(egress, get.url, &field, !is_refusal(answer));
+            }
+            return without;
         }
         sent
     }

@@ -8,7 +8,7 @@
 //! bounds of a site, the cookies that were set first leave. Beyond the last bound, the sites whose
 //! cookies are unused for longest are evicted.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,6 +26,9 @@ const FIELD_MAX: usize = 8 * 1024;
 /// The maximum size of a site's cookies together, in bytes as a `Cookie` field has them. nginx and
 /// Apache refuse a field of 8 KiB.
 const SITE_BYTES_MAX: usize = 7 * 1024;
+/// The smallest size of a refused `Cookie` field, in bytes, at which a host's cookies are forgotten
+/// again. Servers accept more. So small cookies, which often are a session, are forgotten once.
+const REFUSED_AGAIN_MIN: usize = 1024;
 /// The approximate maximum size of all jars together.
 const ALL_MAX: usize = 16 << 20;
 /// The estimated cost of a cookie beside its text, in bytes. It has three nested maps of at least
@@ -46,8 +49,8 @@ pub(super) struct Cookies {
 #[derive(Default)]
 struct Jar {
     sites: HashMap<Box<str>, Site>,
-    /// Sites whose cookies were forgotten because they refused a request with them.
-    forgotten: HashSet<Box<str>>,
+    /// The hosts that refused a field, and the size from which on they may refuse one again.
+    refused: HashMap<Box<str>, usize>,
     /// The approximate size of all sites.
     bytes: usize,
     /// The number of uses so far.
@@ -84,44 +87,45 @@ impl Cookies {
         let now = jar.clock;
         let site = jar.sites.get_mut(site_of(url)?)?;
         site.used = now;
-        let mut cookies = site.store.matches(url);
-        // Longer paths go first (RFC 6265, section 5.4). The name makes the order the same in every
-        // run.
-        cookies.sort_by_key(|cookie| {
-            let path: &str = &cookie.path;
-            (usize::MAX - path.len(), cookie.name().to_owned())
-        });
-        let mut field = String::new();
-        for cookie in cookies {
-            let (name, value) = cookie.name_value();
-            if !field.is_empty() {
-                field.push_str("; ");
-            }
-            field.push_str(name);
-            field.push('=');
-            field.push_str(value);
-        }
-        let bytes: Vec<u8> = field.chars().map(|byte| byte as u8).collect();
-        HeaderValue::from_bytes(&bytes)
-            .ok()
-            .filter(|field| !field.is_empty())
+        let field = HeaderValue::from_bytes(&site.field(url));
+        field.ok().filter(|field| !field.is_empty())
     }
 
-    /// Forgets the cookies of the site of `url`, once per site. Returns whether there were any.
-    pub(super) fn forget_once(&self, egress: usize, url: &Url) -> bool {
-        let Some(name) = site_of(url) else {
-            return false;
+    /// Returns whether a request that the host of `url` refused with `field` is worth a try without
+    /// it.
+    pub(super) fn may_be_refused(&self, egress: usize, url: &Url, field: &HeaderValue) -> bool {
+        let jar = self.jar(egress);
+        let least = url.host_str().and_then(|host| jar.refused.get(host));
+        least.is_none_or(|least| field.len() >= *least)
+    }
+
+    /// Records whether such a try was served. If so, the host's cookies are forgotten, and again
+    /// once they have grown to half of that size. If not, larger ones are tried next.
+    pub(super) fn tried_without(
+        &self,
+        egress: usize,
+        url: &Url,
+        field: &HeaderValue,
+        is_served: bool,
+    ) {
+        let (Some(name), Some(host)) = (site_of(url), url.host_str()) else {
+            return;
         };
         let mut jar = self.jar(egress);
-        if jar.forgotten.contains(name) {
-            return false;
-        }
-        let Some(site) = jar.sites.remove(name) else {
-            return false;
+        let least = if is_served {
+            REFUSED_AGAIN_MIN.max(field.len() / 2)
+        } else {
+            field.len() + 1
         };
-        jar.bytes -= site.bytes;
-        jar.forgotten.insert(name.into());
-        true
+        jar.refused.insert(host.into(), least);
+        // They are fewer if another request forgot them meanwhile.
+        if let Some(site) = jar.sites.get_mut(name)
+            && is_served
+            && site.field(url).len() >= field.len()
+        {
+            site.forget_host(url);
+            jar.weigh(name);
+        }
     }
 
     /// Stores the cookies that an answer to `url` through `egress` sets.
@@ -184,6 +188,14 @@ impl Jar {
             site.order.push_back(place);
             site.make_room();
         }
+        self.weigh(name);
+    }
+
+    /// Updates the sizes after a change of the site `name`, and drops it if it is empty.
+    fn weigh(&mut self, name: &str) {
+        let Some(site) = self.sites.get_mut(name) else {
+            return;
+        };
         self.bytes -= site.bytes;
         site.bytes = site.cost();
         self.bytes += site.bytes;
@@ -205,6 +217,36 @@ impl Jar {
 }
 
 impl Site {
+    /// Returns the bytes of the `Cookie` field for `url`.
+    fn field(&self, url: &Url) -> Vec<u8> {
+        let mut cookies = self.store.matches(url);
+        // Longer paths go first (RFC 6265, section 5.4). The name makes the order the same in every
+        // run.
+        cookies.sort_by_key(|cookie| {
+            let path: &str = &cookie.path;
+            (usize::MAX - path.len(), cookie.name().to_owned())
+        });
+        let pairs = cookies.iter().map(|cookie| {
+            let (name, value) = cookie.name_value();
+            format!("{name}={value}")
+        });
+        let field = pairs.collect::<Vec<_>>().join("; ");
+        field.chars().map(|byte| byte as u8).collect()
+    }
+
+    /// Removes all cookies that `url`'s host gets for some path.
+    fn forget_host(&mut self, url: &Url) {
+        let store = &mut self.store;
+        self.order.retain(|[domain, path, name]| {
+            let cookie = store.get_any(domain, path, name);
+            let is_of_host = cookie.is_some_and(|cookie| cookie.domain.matches(url));
+            if is_of_host {
+                store.remove(domain, path, name);
+            }
+            !is_of_host
+        });
+    }
+
     /// Removes expired cookies, and then the ones that were set first, until the rest fits.
     fn make_room(&mut self) {
         if self.fits() {
@@ -257,144 +299,5 @@ fn site_of(url: &Url) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn url(text: &str) -> Url {
-        Url::parse(text).unwrap()
-    }
-
-    fn set(cookies: &Cookies, egress: usize, at: &str, fields: &[&str]) {
-        let fields = fields
-            .iter()
-            .map(|field| (SET_COOKIE, field.parse().unwrap()));
-        cookies.keep(egress, &url(at), &fields.collect());
-    }
-
-    fn sent(cookies: &Cookies, egress: usize, at: &str) -> Option<String> {
-        let field = cookies.for_url(egress, &url(at))?;
-        Some(field.to_str().unwrap().to_owned())
-    }
-
-    #[test]
-    fn a_cookie_goes_where_a_browser_sends_it() {
-        let cookies = Cookies::new(1);
-        assert_eq!(sent(&cookies, 0, "http://a.example.com/"), None);
-        let fields = [
-            "a=1",
-            "b=2; Domain=example.com",
-            "c=3; Secure",
-            "d=4; Path=/deep/",
-        ];
-        set(&cookies, 0, "http://a.example.com/deep/page", &fields);
-        let at = |at| sent(&cookies, 0, at);
-        // `a` and `b` have the default path, /deep. A page over http cannot get a Secure cookie
-        // back.
-        assert_eq!(
-            at("http://a.example.com/deep/x").as_deref(),
-            Some("d=4; a=1; b=2")
-        );
-        assert_eq!(at("http://b.example.com/deep").as_deref(), Some("b=2"));
-        assert_eq!(at("http://a.example.com/"), None);
-        assert_eq!(at("http://example.org/deep"), None);
-    }
-
-    #[test]
-    fn a_cookie_is_replaced_and_removed() {
-        let cookies = Cookies::new(1);
-        set(&cookies, 0, "http://a.example/", &["a=1"]);
-        set(&cookies, 0, "http://a.example/", &["a=2"]);
-        assert_eq!(
-            sent(&cookies, 0, "http://a.example/").as_deref(),
-            Some("a=2")
-        );
-        set(&cookies, 0, "http://a.example/", &["a=2; Max-Age=0"]);
-        assert_eq!(sent(&cookies, 0, "http://a.example/"), None);
-    }
-
-    #[test]
-    fn a_public_suffix_reaches_no_other_site() {
-        let cookies = Cookies::new(1);
-        set(&cookies, 0, "http://a.co.uk/", &["a=1; Domain=co.uk"]);
-        assert_eq!(sent(&cookies, 0, "http://b.co.uk/"), None);
-        set(&cookies, 0, "http://127.0.0.1:8080/", &["a=1"]);
-        assert!(sent(&cookies, 0, "http://127.0.0.1:9090/").is_some());
-        assert_eq!(sent(&cookies, 0, "http://127.0.1.1/"), None);
-    }
-
-    #[test]
-    fn a_site_that_sets_many_cookies_gets_the_latest_back() {
-        let cookies = Cookies::new(1);
-        for n in 0..90 {
-            let field = format!("seen_{n}={}", "x".repeat(220));
-            set(&cookies, 0, "http://a.example/", &[&field]);
-        }
-        let field = sent(&cookies, 0, "http://a.example/").unwrap();
-        assert!(
-            (6_000..=SITE_BYTES_MAX).contains(&field.len()),
-            "{}",
-            field.len()
-        );
-        assert!(field.contains("seen_89=") && !field.contains("seen_0="));
-        assert!(cookies.forget_once(0, &url("http://a.example/page")));
-        assert_eq!(sent(&cookies, 0, "http://a.example/"), None);
-        set(&cookies, 0, "http://a.example/", &["a=1"]);
-        assert!(!cookies.forget_once(0, &url("http://a.example/page")));
-    }
-
-    #[test]
-    fn the_bytes_of_a_cookie_go_back_as_they_came() {
-        let cookies = Cookies::new(1);
-        let field = HeaderValue::from_bytes(b"a=caf\xe9\xff\"q\"").unwrap();
-        let headers = HeaderMap::from_iter([(SET_COOKIE, field)]);
-        cookies.keep(0, &url("http://a.example/"), &headers);
-        let sent = cookies.for_url(0, &url("http://a.example/")).unwrap();
-        assert_eq!(sent.as_bytes(), b"a=caf\xe9\xff\"q\"");
-    }
-
-    #[test]
-    fn each_egress_has_its_own() {
-        let cookies = Cookies::new(2);
-        set(&cookies, 1, "http://a.example/", &["a=1"]);
-        assert_eq!(sent(&cookies, 0, "http://a.example/"), None);
-        assert!(sent(&cookies, 1, "http://a.example/").is_some());
-    }
-
-    #[test]
-    fn a_site_and_all_sites_are_bounded() {
-        let cookies = Cookies::new(1);
-        for n in 0..10_000 {
-            set(&cookies, 0, "http://a.example/", &[&format!("c{n}={n}")]);
-        }
-        let count = |cookies: &Cookies, site| cookies.jar(0).sites[site].store.iter_any().count();
-        assert_eq!(count(&cookies, "a.example"), PER_SITE_MAX);
-        let large = format!("a={}", "x".repeat(4000));
-        for n in 0..20_000 {
-            set(&cookies, 0, &format!("http://h{n}.example/"), &[&large]);
-        }
-        let jar = cookies.jar(0);
-        assert!(
-            jar.bytes <= ALL_MAX && jar.bytes > ALL_MAX / 2,
-            "{}",
-            jar.bytes
-        );
-        assert!(jar.sites.contains_key("h19999.example") && !jar.sites.contains_key("h0.example"));
-    }
-
-    #[test]
-    fn what_is_no_cookie_costs_nothing() {
-        let cookies = Cookies::new(1);
-        for field in [
-            "",
-            "=",
-            "; Path=/",
-            "a=1; Domain=other.example",
-            "a=1; Max-Age=0",
-        ] {
-            set(&cookies, 0, "http://a.example/", &[field]);
-        }
-        set(&cookies, 0, "http://a.example/", &[&"a=x".repeat(5000)]);
-        let empty = cookies.jar(0).sites.is_empty();
-        assert!(empty);
-    }
-}
+#[path = "cookies_tests.rs"]
+mod tests;

@@ -4,10 +4,14 @@ use std::error::Error;
 use std::io;
 
 use rustls::AlertDescription::{HandshakeFailure, InsufficientSecurity};
+use rustls::pki_types::InvalidDnsNameError;
 
 /// The reason of most handshakes that a server refuses. It knows only what this client refuses.
 const NO_CIPHER: &str =
     "TLS: no cipher in common (the server may know only CBC or RSA key exchange): ";
+/// The reason of a name that rustls refuses before it connects. It checks no certificate for it.
+const NO_NAME: &str = "TLS: no certificate can be checked for the host's name, since a label of it \
+                       begins or ends with a hyphen, or is longer than 63 bytes: ";
 
 /// Returns the words of the innermost error. The outer ones only repeat the URL.
 pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
@@ -18,6 +22,9 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     let text = innermost.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let line = text.lines().next().unwrap_or_default().chars().take(200);
+    if innermost.is::<InvalidDnsNameError>() {
+        return NO_NAME.chars().chain(line).collect();
+    }
     match tls(error) {
         Some(rustls::Error::AlertReceived(HandshakeFailure | InsufficientSecurity)) => {
             NO_CIPHER.chars().chain(line).collect()
@@ -41,6 +48,8 @@ fn tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::ServerName;
+
     use super::*;
 
     #[test]
@@ -52,5 +61,16 @@ mod tests {
         assert_eq!(innermost(&error), words);
         let error = io::Error::from_raw_os_error(111);
         assert_eq!(innermost(&error), "Connection refused");
+    }
+
+    #[test]
+    fn a_name_with_a_hyphen_at_an_end_of_a_label_names_the_reason() {
+        for name in ["foo-.example", "-foo.example", "a.foo-"] {
+            let error = ServerName::try_from(name).unwrap_err();
+            assert_eq!(innermost(&error), format!("{NO_NAME}invalid dns name"));
+        }
+        for name in ["foo_.example", "_foo.example", "_", "a--b.example."] {
+            ServerName::try_from(name).unwrap();
+        }
     }
 }

@@ -117,7 +117,7 @@ enum Clue {
 }
 
 /// Phrases of hyper 1, hyper-util 0.1, reqwest 0.13, tower 0.5, h2 0.4, tokio-rustls 0.26 and std.
-const PHRASES: [(&str, Clue); 20] = [
+const PHRASES: [(&str, Clue); 21] = [
     ("dns error", Clue::Dns),
     ("failed to lookup address", Clue::Dns),
     ("emporary failure in name resolution", Clue::Resolver),
@@ -129,6 +129,7 @@ const PHRASES: [(&str, Clue); 20] = [
     ("tls handshake", Clue::Tls),
     ("tls handshake eof", Clue::BrokenHandshake),
     ("invalid peer certificate", Clue::Tls),
+    ("invalid dns name", Clue::Tls),
     ("connection closed", Clue::Broken),
     ("connection error", Clue::Broken),
     ("error reading a body", Clue::Broken),
