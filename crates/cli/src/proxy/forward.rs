@@ -1,19 +1,22 @@
 //! One request, from the caller to the host and back.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{CONNECTION, EXPECT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use politely::Limiter;
 use politely::attempts::Waited;
 use politely::layer::PoliteService;
+use politely::policy::RuleBook;
+use politely::{Limiter, UnitName};
 use tower::ServiceExt as _;
 
 use super::access::Access;
-use super::body::{self, Answer, Kept, Sent};
+use super::body::{self, Answer, CallerGone, Kept, Sent};
 use super::guard::Guard;
 use super::problem::Problem;
 use super::tunnel::{self, Upload};
@@ -75,13 +78,28 @@ impl Proxy {
         };
         let hop = Hop {
             is_guarded: way.is_guarded,
+        let is_expected = request.headers().contains_key(EXPECT);
             upgrades,
         };
         let extensions = request.extensions_mut();
         extensions.insert(hop);
         extensions.insert(terms);
         extensions.insert(labels);
-        let sent = self.service.clone().oneshot(request).await;
+        let stream = match request.body() {
+            // A body that is still to be asked for is not read before its request may leave.
+            Sent::Stream(stream) if !is_expected => Some(stream.clone()),
+            _ => None,
+        };
+        let leaves = async {
+            match stream {
+                Some(stream) => stream.breaks_off().await,
+                None => pending().await,
+            }
+        };
+        let sent = tokio::select! {
+            sent = self.service.clone().oneshot(request) => sent,
+            () = leaves => return Err(Problem::of(&CallerGone.into())),
+        };
         let mut response = sent.map_err(|error| Problem::of(&error))?;
         let upload = response.extensions_mut().remove::<Upload>();
         if let (Some(caller), Some(upload)) = (&caller, upload) {
