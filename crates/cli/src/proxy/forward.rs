@@ -31,6 +31,8 @@ pub(super) struct Proxy {
     pub(super) guard: Guard,
     pub(super) service: PoliteService<Upstream, Kept>,
     pub(super) limiter: Limiter,
+    /// The rules, unless others have them.
+    pub(super) rules: Option<RuleBook>,
     /// The operator's longest wait.
     pub(super) wait_max: Option<Duration>,
     /// Whether answers say how long their requests waited.
@@ -61,7 +63,9 @@ impl Proxy {
     ) -> Result<Response<Answer>, Problem> {
         self.access.check(&request, kind)?;
         let way = self.routes.way(&request, kind)?;
-        let (terms, labels) = wishes::take(request.headers_mut(), self.wait_max)?;
+        let (terms, labels) = wishes::take(request.headers_mut(), self.wait_max, |unit| {
+            self.has_unit(unit)
+        })?;
         if hops::is_last_hop(&mut request) {
             return last_hop(request.method());
         }
@@ -125,6 +129,15 @@ impl Proxy {
         match self
             .guard
             .addresses(way.uri.host().unwrap_or_default())
+    /// Returns whether a request may state a cost in `unit`. The rules of others are not known here.
+    fn has_unit(&self, unit: UnitName) -> bool {
+        let charges = |book: &RuleBook| {
+            let limits = format!("1 {unit}/min").parse();
+            limits.is_ok_and(|limits| book.check_units(&limits).is_ok())
+        };
+        self.rules.as_ref().is_none_or(charges)
+    }
+
             .await
         {
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
