@@ -47,8 +47,14 @@ impl Proxy {
         own: SocketAddr,
     ) -> Response<Answer> {
         let kind = kind_of(&request, own);
+        let may_close = request.version() < Version::HTTP_2;
         let answer = self.forward(request, kind).await;
         let mut response = answer.unwrap_or_else(Problem::into_response);
+        if kind == Kind::Tunnel && may_close && !response.status().is_success() {
+            // The caller may have sent the bytes of the tunnel already. They are no requests.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
         let waited = response.extensions_mut().remove::<Waited>();
         if let Some(waited) = waited.filter(|_| self.tells_waits) {
             tell(&waited, response.headers_mut());
@@ -62,6 +68,7 @@ impl Proxy {
         kind: Kind,
     ) -> Result<Response<Answer>, Problem> {
         self.access.check(&request, kind)?;
+        hops::check_request(&request, kind)?;
         let way = self.routes.way(&request, kind)?;
         let (terms, labels) = wishes::take(request.headers_mut(), self.wait_max, |unit| {
             self.has_unit(unit)
@@ -71,6 +78,7 @@ impl Proxy {
         }
         self.check_address(&way).await?;
         let upgrades = hops::wants_websocket(&request);
+        let is_expected = request.headers().contains_key(EXPECT);
         let switches = upgrades || kind == Kind::Tunnel;
         let caller = switches.then(|| hyper::upgrade::on(&mut request));
         hops::pass_request(&mut request, upgrades);
@@ -82,7 +90,6 @@ impl Proxy {
         };
         let hop = Hop {
             is_guarded: way.is_guarded,
-        let is_expected = request.headers().contains_key(EXPECT);
             upgrades,
         };
         let extensions = request.extensions_mut();
@@ -105,6 +112,7 @@ impl Proxy {
             () = leaves => return Err(Problem::of(&CallerGone.into())),
         };
         let mut response = sent.map_err(|error| Problem::of(&error))?;
+        hops::check_response(&mut response, upgrades).map_err(Problem::of_host)?;
         let upload = response.extensions_mut().remove::<Upload>();
         if let (Some(caller), Some(upload)) = (&caller, upload) {
             let (head, body) = response.into_parts();
@@ -121,14 +129,6 @@ impl Proxy {
         Ok(response.map(BodyExt::boxed_unsync))
     }
 
-    /// Refuses a private address before a permit is taken. The connection is checked as well.
-    async fn check_address(&self, way: &Way) -> Result<(), Problem> {
-        if !way.is_guarded {
-            return Ok(());
-        }
-        match self
-            .guard
-            .addresses(way.uri.host().unwrap_or_default())
     /// Returns whether a request may state a cost in `unit`. The rules of others are not known here.
     fn has_unit(&self, unit: UnitName) -> bool {
         let charges = |book: &RuleBook| {
@@ -138,6 +138,14 @@ impl Proxy {
         self.rules.as_ref().is_none_or(charges)
     }
 
+    /// Refuses a private address before a permit is taken. The connection is checked as well.
+    async fn check_address(&self, way: &Way) -> Result<(), Problem> {
+        if !way.is_guarded {
+            return Ok(());
+        }
+        match self
+            .guard
+            .addresses(way.uri.host().unwrap_or_default())
             .await
         {
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
