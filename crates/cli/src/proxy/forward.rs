@@ -129,7 +129,7 @@ impl Proxy {
         Ok(response.map(BodyExt::boxed_unsync))
     }
 
-    /// Returns whether a request may state a cost in `unit`. The rules of others are not known here.
+    /// Returns whether a request may state a cost in `unit`. Others may have rules of their own.
     fn has_unit(&self, unit: UnitName) -> bool {
         let charges = |book: &RuleBook| {
             let limits = format!("1 {unit}/min").parse();
