@@ -1,15 +1,16 @@
 //! The callers that may use the proxy.
 //!
 //! With tokens, each request carries one. Without tokens the proxy listens on loopback, and refuses
-//! requests for other host names: a web page whose name was made to mean 127.0.0.1 sends them.
+//! requests for other host names: a web page whose name was made to mean 127.0.0.1 sends them. The
+//! gateway refuses web pages of other origins always, as `serve` does.
 
 use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use politely_server::{Role, Tokens};
 
 use super::problem::Problem;
@@ -29,6 +30,11 @@ impl Access {
 
     /// Checks that the caller of a request of this kind may use the proxy.
     pub(super) fn check<B>(&self, request: &Request<B>, kind: Kind) -> Result<(), Problem> {
+        check_host(request)?;
+        if kind == Kind::Gateway && is_of_another_page(request) {
+            let detail = "web pages may not use the gateway";
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        }
         let Some(tokens) = &self.tokens else {
             return if kind == Kind::Gateway && !is_for_this_machine(request) {
                 let detail = "the Host of a request to this proxy must be an address or localhost";
@@ -73,12 +79,50 @@ fn given(headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(login[colon + 1..].to_vec())
 }
 
-fn is_for_this_machine<B>(request: &Request<B>) -> bool {
+/// Checks that HTTP/1 names one host, as RFC 9112, section 3.2 demands.
+fn check_host<B>(request: &Request<B>) -> Result<(), Problem> {
+    let mut hosts = request.headers().get_all(HOST).into_iter();
+    let is_named = match (hosts.next(), hosts.next()) {
+        (None, _) => request.version() != Version::HTTP_11,
+        (Some(host), None) => {
+            Authority::try_from(host.as_bytes()).is_ok_and(|host| !host.as_str().contains('@'))
+        }
+        _ => false,
+    };
+    let wrong = || Problem::bad("the header Host must name one host");
+    is_named.then_some(()).ok_or_else(wrong)
+}
+
+/// Returns whether a web page sent this request to the gateway, or a browser would show the answer
+/// as a page, whose scripts could then use all routes.
+fn is_of_another_page<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    let own = authority(request);
+    let is_own = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok().and_then(|it| it.split_once("://"));
+        origin.is_some_and(|(_, host)| own.as_ref().is_some_and(|own| *own == host))
+    };
+    let is = |name: &str, allowed: &[&str]| {
+        let mut values = headers.get_all(name).into_iter();
+        values.all(|value| allowed.iter().any(|allowed| value == allowed))
+    };
+    !headers.get_all(ORIGIN).into_iter().all(is_own)
+        || !is("sec-fetch-site", &["same-origin", "none"])
+        || !is("sec-fetch-dest", &["empty"])
+}
+
+/// Returns the name under which the caller reached the proxy.
+fn authority<B>(request: &Request<B>) -> Option<Authority> {
     let named = request.headers().get(HOST).map(HeaderValue::as_bytes);
     let named = named.and_then(|host| Authority::try_from(host).ok());
-    let authority = request.uri().authority().cloned().or(named);
-    authority.is_none_or(|authority| {
-        let host = authority.host().trim_matches(['[', ']']);
-        host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
-    })
+    request.uri().authority().cloned().or(named)
+}
+
+fn is_for_this_machine<B>(request: &Request<B>) -> bool {
+    let Some(authority) = authority(request) else {
+        // No browser speaks HTTP/1.0.
+        return request.version() == Version::HTTP_10;
+    };
+    let host = authority.host().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }

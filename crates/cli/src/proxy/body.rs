@@ -1,13 +1,14 @@
 //! Bodies on their way. They stream: a part is read from one side when the other side takes it.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use http::{HeaderMap, Request};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -16,6 +17,7 @@ use politely::layer::Replay;
 
 use super::problem::Problem;
 
+type Polled = Poll<Option<Result<Frame<Bytes>, hyper::Error>>>;
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 /// The body of an answer.
 pub(super) type Answer = UnsyncBoxBody<Bytes, BoxError>;
@@ -27,13 +29,23 @@ const KEPT_MAX: u64 = 256 << 10;
 pub(super) enum Sent {
     /// A short body, which came before the request waits.
     Kept(Option<Bytes>, Option<HeaderMap>),
-    /// A body that is read when its request has been sent.
-    Stream(Incoming, Broken),
+    /// A body whose beginning is read while its request waits, and the rest when it is sent.
+    Stream(Stream),
 }
 
-/// Whether the caller broke off its body. The host is not at fault then.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Broken(Arc<AtomicBool>);
+/// A body that two sides read: the wait, so that a caller that leaves is noticed, then the request.
+#[derive(Clone)]
+pub(super) struct Stream(Arc<Mutex<Early>>);
+
+struct Early {
+    body: Incoming,
+    /// What was read during the wait.
+    bytes: BytesMut,
+    trailers: Option<HeaderMap>,
+    is_whole: bool,
+    is_sent: bool,
+    is_broken: bool,
+}
 
 /// Copies bodies that are kept.
 #[derive(Clone, Copy, Debug)]
@@ -50,16 +62,74 @@ pub(super) fn whole(bytes: impl Into<Bytes>) -> Answer {
     Full::new(bytes.into()).map_err(never).boxed_unsync()
 }
 
-impl Broken {
-    pub(super) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+impl Stream {
+    fn new(body: Incoming) -> Self {
+        Self(Arc::new(Mutex::new(Early {
+            body,
+            bytes: BytesMut::new(),
+            trailers: None,
+            is_whole: false,
+            is_sent: false,
+            is_broken: false,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Early> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the caller broke off its body. The host is not at fault then.
+    pub(super) fn is_broken(&self) -> bool {
+        self.lock().is_broken
+    }
+
+    /// Reads up to [`KEPT_MAX`] until the request is sent. Returns only if the body breaks off.
+    pub(super) async fn breaks_off(&self) {
+        poll_fn(|cx| self.lock().poll_early(cx)).await;
+    }
+}
+
+impl Early {
+    fn poll_early(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.is_sent && !self.is_whole && (self.bytes.len() as u64) < KEPT_MAX {
+            match ready!(self.poll_rest(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(part) => self.bytes.extend_from_slice(&part),
+                    Err(frame) => self.trailers = frame.into_trailers().ok(),
+                },
+                Some(Err(_)) => return Poll::Ready(()),
+                None => {}
+            }
+        }
+        Poll::Pending
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Polled {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.is_whole |= frame.is_none();
+        self.is_broken |= matches!(frame, Some(Err(_)));
+        Poll::Ready(frame)
+    }
+
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Polled {
+        self.is_sent = true;
+        if !self.bytes.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(self.bytes.split().freeze()))));
+        }
+        if let Some(trailers) = self.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        if self.is_whole {
+            return Poll::Ready(None);
+        }
+        self.poll_rest(cx)
     }
 }
 
 impl Sent {
     /// Keeps the body of `request` if it is short, so that it can be sent again.
     pub(super) async fn of(request: Request<Incoming>) -> Result<Request<Self>, Problem> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let length = body.size_hint().exact();
         let body = if length.is_some_and(|length| length <= KEPT_MAX) {
             let kept = body.collect().await;
@@ -67,7 +137,13 @@ impl Sent {
             let trailers = kept.trailers().cloned();
             Self::Kept(Some(kept.to_bytes()), trailers)
         } else {
-            Self::Stream(body, Broken::default())
+            if length.is_none() {
+                // hyper sends a GET or HEAD without a body unless its coding is stated.
+                head.headers.remove(CONTENT_LENGTH);
+                let chunked = HeaderValue::from_static("chunked");
+                head.headers.insert(TRANSFER_ENCODING, chunked);
+            }
+            Self::Stream(Stream::new(body))
         };
         Ok(Request::from_parts(head, body))
     }
@@ -77,7 +153,12 @@ impl Replay<Sent> for Kept {
     fn replay(body: &Sent) -> Option<Sent> {
         match body {
             Sent::Kept(bytes, trailers) => Some(Sent::Kept(bytes.clone(), trailers.clone())),
-            Sent::Stream(..) => None,
+            Sent::Stream(stream) => {
+                let early = stream.lock();
+                let kept =
+                    || Sent::Kept(Some(early.bytes.clone().freeze()), early.trailers.clone());
+                (early.is_whole && !early.is_sent).then(kept)
+            }
         }
     }
 }
@@ -86,10 +167,7 @@ impl Body for Sent {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
         Poll::Ready(match self.get_mut() {
             Self::Kept(bytes, trailers) => {
                 let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
@@ -98,13 +176,7 @@ impl Body for Sent {
                     .or_else(|| trailers.take().map(Frame::trailers))
                     .map(Ok)
             }
-            Self::Stream(body, broken) => {
-                let frame = ready!(Pin::new(body).poll_frame(cx));
-                if matches!(frame, Some(Err(_))) {
-                    broken.0.store(true, Ordering::Relaxed);
-                }
-                frame
-            }
+            Self::Stream(stream) => ready!(stream.lock().poll_sent(cx)),
         })
     }
 
@@ -113,7 +185,7 @@ impl Body for Sent {
             Self::Kept(bytes, trailers) => {
                 bytes.as_ref().is_none_or(Bytes::is_empty) && trailers.is_none()
             }
-            Self::Stream(body, _) => body.is_end_stream(),
+            Self::Stream(_) => false,
         }
     }
 
@@ -122,7 +194,12 @@ impl Body for Sent {
             Self::Kept(bytes, _) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
             }
-            Self::Stream(body, _) => body.size_hint(),
+            Self::Stream(stream) => {
+                let early = stream.lock();
+                let rest = early.body.size_hint().exact();
+                let all = rest.map(|rest| rest + early.bytes.len() as u64);
+                all.map(SizeHint::with_exact).unwrap_or_default()
+            }
         }
     }
 }

@@ -1,19 +1,22 @@
 //! One request, from the caller to the host and back.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{CONNECTION, EXPECT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use politely::Limiter;
 use politely::attempts::Waited;
 use politely::layer::PoliteService;
+use politely::policy::RuleBook;
+use politely::{Limiter, UnitName};
 use tower::ServiceExt as _;
 
 use super::access::Access;
-use super::body::{self, Answer, Kept, Sent};
+use super::body::{self, Answer, CallerGone, Kept, Sent};
 use super::guard::Guard;
 use super::problem::Problem;
 use super::tunnel::{self, Upload};
@@ -28,6 +31,8 @@ pub(super) struct Proxy {
     pub(super) guard: Guard,
     pub(super) service: PoliteService<Upstream, Kept>,
     pub(super) limiter: Limiter,
+    /// The rules, unless others have them.
+    pub(super) rules: Option<RuleBook>,
     /// The operator's longest wait.
     pub(super) wait_max: Option<Duration>,
     /// Whether answers say how long their requests waited.
@@ -42,8 +47,14 @@ impl Proxy {
         own: SocketAddr,
     ) -> Response<Answer> {
         let kind = kind_of(&request, own);
+        let may_close = request.version() < Version::HTTP_2;
         let answer = self.forward(request, kind).await;
         let mut response = answer.unwrap_or_else(Problem::into_response);
+        if kind == Kind::Tunnel && may_close && !response.status().is_success() {
+            // The caller may have sent the bytes of the tunnel already. They are no requests.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
         let waited = response.extensions_mut().remove::<Waited>();
         if let Some(waited) = waited.filter(|_| self.tells_waits) {
             tell(&waited, response.headers_mut());
@@ -57,13 +68,17 @@ impl Proxy {
         kind: Kind,
     ) -> Result<Response<Answer>, Problem> {
         self.access.check(&request, kind)?;
+        hops::check_request(&request, kind)?;
         let way = self.routes.way(&request, kind)?;
-        let (terms, labels) = wishes::take(request.headers_mut(), self.wait_max)?;
+        let (terms, labels) = wishes::take(request.headers_mut(), self.wait_max, |unit| {
+            self.has_unit(unit)
+        })?;
         if hops::is_last_hop(&mut request) {
             return last_hop(request.method());
         }
         self.check_address(&way).await?;
         let upgrades = hops::wants_websocket(&request);
+        let is_expected = request.headers().contains_key(EXPECT);
         let switches = upgrades || kind == Kind::Tunnel;
         let caller = switches.then(|| hyper::upgrade::on(&mut request));
         hops::pass_request(&mut request, upgrades);
@@ -81,8 +96,23 @@ impl Proxy {
         extensions.insert(hop);
         extensions.insert(terms);
         extensions.insert(labels);
-        let sent = self.service.clone().oneshot(request).await;
+        let stream = match request.body() {
+            // A body that is still to be asked for is not read before its request may leave.
+            Sent::Stream(stream) if !is_expected => Some(stream.clone()),
+            _ => None,
+        };
+        let leaves = async {
+            match stream {
+                Some(stream) => stream.breaks_off().await,
+                None => pending().await,
+            }
+        };
+        let sent = tokio::select! {
+            sent = self.service.clone().oneshot(request) => sent,
+            () = leaves => return Err(Problem::of(&CallerGone.into())),
+        };
         let mut response = sent.map_err(|error| Problem::of(&error))?;
+        hops::check_response(&mut response, upgrades).map_err(Problem::of_host)?;
         let upload = response.extensions_mut().remove::<Upload>();
         if let (Some(caller), Some(upload)) = (&caller, upload) {
             let (head, body) = response.into_parts();
@@ -97,6 +127,15 @@ impl Proxy {
         }
         hops::pass_response(&mut response, kind == Kind::Forward);
         Ok(response.map(BodyExt::boxed_unsync))
+    }
+
+    /// Returns whether a request may state a cost in `unit`. Others may have rules of their own.
+    fn has_unit(&self, unit: UnitName) -> bool {
+        let charges = |book: &RuleBook| {
+            let limits = format!("1 {unit}/min").parse();
+            limits.is_ok_and(|limits| book.check_units(&limits).is_ok())
+        };
+        self.rules.as_ref().is_none_or(charges)
     }
 
     /// Refuses a private address before a permit is taken. The connection is checked as well.

@@ -16,6 +16,10 @@ use crate::fetch::Resolver;
 
 /// The prefix of IPv6 addresses that stand for IPv4 addresses behind a translator (RFC 6052).
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
+/// The prefix of IPv4 addresses that are translated without state (RFC 2765).
+const SIIT: [u16; 6] = [0, 0, 0, 0, 0xffff, 0];
+/// The services of Azure's machines, in a public block.
+const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
 /// A resolver of names whose addresses may be connected to.
 #[derive(Clone)]
@@ -89,14 +93,15 @@ fn is_private(address: IpAddr) -> bool {
 /// Returns whether `address` is in a block of the special-purpose registry (RFC 6890).
 fn is_private_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
-    address.is_private()
+    address == AZURE
+        || address.is_private()
         || address.is_loopback()
         || address.is_link_local()
         || address.is_documentation()
         || address.is_multicast()
         || matches!(
             (a, b, c),
-            (0 | 240.., ..) | (100, 64..=127, _) | (192, 0, 0) | (198, 18..=19, _)
+            (0 | 240.., ..) | (100, 64..=127, _) | (192, 0, 0) | (192, 88, 99) | (198, 18..=19, _)
         )
 }
 
@@ -106,13 +111,18 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
     }
     let parts = address.segments();
     let low = Ipv4Addr::from(address.to_bits() as u32);
-    if parts[..6] == NAT64 || parts[..6] == [0; 6] {
+    if [NAT64, SIIT, [0; 6]]
+        .iter()
+        .any(|prefix| parts[..6] == *prefix)
+    {
         return is_private_v4(low);
     }
     // 6to4 has the IPv4 address behind its prefix. Teredo and local NAT64 hide theirs.
     let high = Ipv4Addr::from((address.to_bits() >> 80) as u32);
     (parts[0] == 0x2002 && is_private_v4(high))
-        || (parts[0] == 0x2001 && parts[1] == 0)
+        || (parts[0] == 0x2001 && matches!(parts[1], 0 | 0xdb8))
+        || (parts[0] == 0x3fff && parts[1] < 0x1000)
+        || parts[..4] == [0x100, 0, 0, 0]
         || (parts[0] == 0x64 && parts[1] == 0xff9b)
         || address.is_unique_local()
         || address.is_unicast_link_local()
@@ -138,6 +148,8 @@ mod tests {
             "172.31.0.1",
             "192.0.0.192",
             "192.168.1.1",
+            "192.88.99.1",
+            "168.63.129.16",
             "198.19.0.1",
             "224.0.0.1",
             "255.255.255.255",
@@ -151,6 +163,10 @@ mod tests {
             "64:ff9b:1::1",
             "2002:7f00:1::1",
             "2001:0:1::1",
+            "::ffff:0:7f00:1",
+            "100::1",
+            "2001:db8::1",
+            "3fff:fff::1",
             "fc00::1",
             "fd00:ec2::254",
             "fe80::1",

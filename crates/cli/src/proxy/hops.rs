@@ -6,6 +6,9 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 
+use super::problem::Problem;
+use super::way::Kind;
+
 /// The fields of one hop, beside those that Connection names.
 const OF_HOP: [HeaderName; 10] = [
     CONNECTION,
@@ -24,10 +27,63 @@ const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 /// Returns whether a request wants to go on with WebSocket. Other upgrades are not passed on.
 pub(super) fn wants_websocket<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
-    let is_websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     request.version() == Version::HTTP_11
-        && headers.get(UPGRADE).is_some_and(is_websocket)
+        && names_websocket(headers)
         && words(headers, CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"))
+}
+
+fn names_websocket(headers: &HeaderMap) -> bool {
+    let is_websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
+    headers.get(UPGRADE).is_some_and(is_websocket)
+}
+
+/// Checks the framing of a request, which hyper reads if `chunked` is only the last of its codings.
+pub(super) fn check_request<B>(request: &Request<B>, kind: Kind) -> Result<(), Problem> {
+    let headers = request.headers();
+    let is_coded = headers.contains_key(TRANSFER_ENCODING);
+    if kind == Kind::Tunnel && (is_coded || headers.contains_key(CONTENT_LENGTH)) {
+        return Err(Problem::bad("a CONNECT has no body"));
+    }
+    let is_chunked = |word: &str| word.eq_ignore_ascii_case("chunked");
+    if !is_coded || is_chunked_once(headers) {
+        Ok(())
+    } else if words(headers, TRANSFER_ENCODING).all(is_chunked) {
+        Err(Problem::bad("Transfer-Encoding: chunked twice"))
+    } else {
+        let detail = "Transfer-Encoding: only chunked is served";
+        Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail))
+    }
+}
+
+/// Checks what a response says of its hop, and leaves one length in it.
+pub(super) fn check_response<B>(
+    response: &mut Response<B>,
+    upgrades: bool,
+) -> Result<(), &'static str> {
+    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    if switches && !(upgrades && names_websocket(headers)) {
+        return Err("the host changed to a protocol that was not asked for");
+    }
+    if headers.contains_key(TRANSFER_ENCODING) && !is_chunked_once(headers) {
+        return Err("the host's answer has a transfer coding other than chunked");
+    }
+    let lengths: Vec<&str> = words(headers, CONTENT_LENGTH).collect();
+    if let [first, rest @ ..] = &lengths[..]
+        && !rest.is_empty()
+    {
+        let length = first.parse::<u64>().ok();
+        let length = length.filter(|_| rest.iter().all(|other| other == first));
+        let length = length.ok_or("the host's answer has several lengths")?;
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
+    Ok(())
+}
+
+fn is_chunked_once(headers: &HeaderMap) -> bool {
+    let mut codings = words(headers, TRANSFER_ENCODING);
+    let first = codings.next();
+    first.is_some_and(|it| it.eq_ignore_ascii_case("chunked")) && codings.next().is_none()
 }
 
 /// Makes the header fields of a request those of the next hop.
@@ -61,6 +117,12 @@ pub(super) fn pass_response<B>(response: &mut Response<B>, is_forward: bool) {
         headers.remove(CONTENT_LENGTH);
     }
     strip(headers);
+    // A host does not speak for this proxy.
+    let ours = |name: &&HeaderName| name.as_str().starts_with("politely-");
+    let ours: Vec<_> = headers.keys().filter(ours).cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
     if status == StatusCode::SWITCHING_PROTOCOLS {
         upgrade(headers);
     }

@@ -103,6 +103,7 @@ fn proxy(args: &mut ProxyArgs) -> Result<Proxy, Wrong> {
         (None, Some(file)) => Some(read_some(file)?),
         (None, None) => None,
     };
+    let rules = (!limiter.is_shared()).then(|| book.clone().unwrap_or_default());
     if let Some(book) = book {
         limiter.set_policy(labelled(book, &settings)?);
     }
@@ -118,6 +119,7 @@ fn proxy(args: &mut ProxyArgs) -> Result<Proxy, Wrong> {
         guard,
         service: layer.layer(upstream),
         limiter,
+        rules,
         wait_max: args.wait,
         tells_waits: !args.no_wait_headers,
     })

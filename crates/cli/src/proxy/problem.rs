@@ -75,7 +75,7 @@ impl Problem {
             return Self::bad(&error.to_string());
         }
         if error.is::<PartialContent>() {
-            return Self::new(StatusCode::BAD_GATEWAY, error.to_string()).member("fault", "host");
+            return Self::of_host(&error.to_string());
         }
         let mut causes = successors(Some(&**error as &(dyn Error + 'static)), |&at| at.source());
         if causes.any(is_forbidden) {
@@ -102,6 +102,11 @@ impl Problem {
     /// Returns the problem of an address that callers may not reach.
     pub(super) fn forbidden(why: &str) -> Self {
         Self::new(StatusCode::FORBIDDEN, why)
+    }
+
+    /// Returns the problem of an answer that cannot be passed on.
+    pub(super) fn of_host(why: &str) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, why).member("fault", "host")
     }
 
     fn of_limits(not_sent: &NotSent) -> Self {

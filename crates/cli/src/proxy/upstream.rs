@@ -129,15 +129,15 @@ impl Service<Request<Sent>> for Upstream {
 
     fn call(&mut self, request: Request<Sent>) -> Self::Future {
         let upstream = self.clone();
-        let broken = match request.body() {
-            Sent::Stream(_, broken) => Some(broken.clone()),
+        let stream = match request.body() {
+            Sent::Stream(stream) => Some(stream.clone()),
             Sent::Kept(..) => None,
         };
         Box::pin(async move {
             let sent = timeout(upstream.head_max, upstream.send(request)).await;
             match sent? {
                 // The host is not at fault for a body that did not come.
-                Err(_) if broken.is_some_and(|broken| broken.is_set()) => Err(CallerGone.into()),
+                Err(_) if stream.is_some_and(|stream| stream.is_broken()) => Err(CallerGone.into()),
                 answered => answered,
             }
         })

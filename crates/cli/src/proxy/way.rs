@@ -51,6 +51,12 @@ pub(super) fn kind_of<B>(request: &Request<B>, own: SocketAddr) -> Kind {
     }
 }
 
+/// Returns whether `uri` is no more than a host and its port.
+fn names_port(uri: &Uri) -> bool {
+    let port = uri.port_u16().is_some_and(|port| port > 0);
+    port && uri.scheme().is_none() && uri.path_and_query().is_none()
+}
+
 /// Returns whether `authority` is the address `own`. A forward proxy must not call itself.
 fn is_own(authority: &Authority, own: SocketAddr) -> bool {
     let host = authority.host().trim_matches(['[', ']']);
@@ -91,6 +97,9 @@ impl Routes {
                 uri: request.uri().clone(),
                 is_guarded: true,
             },
+            Kind::Tunnel if !names_port(request.uri()) => {
+                return Err(Problem::bad("CONNECT needs HOST:PORT"));
+            }
             // The limits are those of the host's other https URLs.
             Kind::Tunnel => Way {
                 uri: assemble(Scheme::HTTPS, request.uri().authority().cloned(), "/")?,

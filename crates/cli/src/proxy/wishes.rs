@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use politely::attempts::Terms;
 use politely::policy::is_label_value;
-use politely::{Labels, UnitCosts};
+use politely::{Labels, UnitCosts, UnitError, UnitName};
 
 use super::problem::Problem;
 
@@ -28,6 +28,7 @@ const REQUESTS: &str = "requests";
 pub(super) fn take(
     headers: &mut HeaderMap,
     wait_max: Option<Duration>,
+    has_unit: impl Fn(UnitName) -> bool,
 ) -> Result<(Terms, Labels), Problem> {
     let mut terms = Terms {
         wait_max: Some(wait(headers, wait_max)),
@@ -39,16 +40,19 @@ pub(super) fn take(
         .filter(|name| name.as_str().starts_with(PREFIX));
     let ours: Vec<_> = ours.cloned().collect();
     for name in ours {
-        let Some(value) = headers.remove(&name) else {
-            continue;
-        };
         let wrong = |why: &str| Problem::bad(&format!("{name}: {why}"));
-        let text = value.to_str().map_err(|_| wrong("not ASCII"))?.trim();
+        // Several lines of a field are one list (RFC 9110, section 5.3).
+        let lines = headers.get_all(&name).into_iter();
+        let lines: Result<Vec<_>, _> = lines.map(HeaderValue::to_str).collect();
+        let lines = lines.map_err(|_| wrong("not ASCII"))?;
+        let (text, is_one) = (lines.join(","), lines.len() == 1);
+        headers.remove(&name);
+        let text = text.trim();
         match name.as_str().strip_prefix(PREFIX).unwrap_or_default() {
-            "client" if is_label_value(text) => {
+            "client" if is_one && is_label_value(text) => {
                 labels.push((Labels::CLIENT.to_owned(), text.to_owned()));
             }
-            "client" => return Err(wrong("a name has 1 to 128 characters")),
+            "client" => return Err(wrong("send one name of 1 to 128 characters")),
             "labels" => {
                 let read = text.parse::<crate::config::Labels>();
                 labels.extend(read.map_err(|why| wrong(&why))?.0);
@@ -57,16 +61,17 @@ pub(super) fn take(
                 Ok(priority @ 0..=9) => terms.priority = priority,
                 _ => return Err(wrong("must be from 0 to 9")),
             },
-            "cost" => cost(text, &mut terms).map_err(|why| wrong(&why))?,
-            // The token was read before.
-            _ => {}
+            "cost" => cost(text, &mut terms, &has_unit).map_err(|why| wrong(&why))?,
+            // It was read before.
+            "token" => {}
+            _ => return Err(wrong("there is no such field")),
         }
     }
     Ok((terms, labels.into_iter().collect()))
 }
 
 /// Reads `3`, or `tokens=1200,requests=1`.
-fn cost(text: &str, terms: &mut Terms) -> Result<(), String> {
+fn cost(text: &str, terms: &mut Terms, has_unit: impl Fn(UnitName) -> bool) -> Result<(), String> {
     let mut units = Vec::new();
     for part in text.split(',') {
         let (unit, amount) = part.split_once('=').unwrap_or((REQUESTS, part));
@@ -75,7 +80,13 @@ fn cost(text: &str, terms: &mut Terms) -> Result<(), String> {
         match unit.trim() {
             REQUESTS if (1..=1_000).contains(&amount) => terms.cost = amount as u16,
             REQUESTS => return Err("requests must be from 1 to 1,000".to_owned()),
-            unit => units.push((unit, amount)),
+            unit => {
+                let name = unit.parse().map_err(|why: UnitError| why.to_string())?;
+                if !has_unit(name) {
+                    return Err(format!("no rule charges the unit {name}"));
+                }
+                units.push((unit, amount));
+            }
         }
     }
     terms.units = UnitCosts::new(units).map_err(|why| why.to_string())?;
@@ -98,8 +109,6 @@ fn wait(headers: &HeaderMap, allowed: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -114,13 +123,14 @@ mod tests {
     fn wishes_are_read_and_removed() {
         let mut headers = headers(&[
             ("x-politely-client", "ci"),
-            ("x-politely-labels", "team=a,job=b"),
+            ("x-politely-labels", "team=a"),
+            ("x-politely-labels", "job=b"),
             ("x-politely-priority", "9"),
             ("x-politely-cost", "tokens=1200, requests=2"),
             ("x-politely-token", "0123456789abcdef"),
             ("accept", "*/*"),
         ]);
-        let (terms, labels) = take(&mut headers, None).unwrap();
+        let (terms, labels) = take(&mut headers, None, UnitName::is_stated).unwrap();
         assert_eq!(headers.len(), 1);
         assert_eq!((terms.priority, terms.cost), (9, 2));
         assert_eq!(terms.units, UnitCosts::new([("tokens", 1200)]).unwrap());
@@ -137,8 +147,10 @@ mod tests {
             ("x-politely-cost", "0"),
             ("x-politely-cost", "tokens=many"),
             ("x-politely-cost", "Tokens=1"),
+            ("x-politely-cost", "tokns=1"),
+            ("x-politely-clients", "ci"),
         ] {
-            let taken = take(&mut headers(&[(name, value)]), None);
+            let taken = take(&mut headers(&[(name, value)]), None, UnitName::is_stated);
             assert!(taken.is_err(), "{name}: {value}");
         }
     }

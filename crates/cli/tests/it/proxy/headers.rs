@@ -59,12 +59,17 @@ async fn wishes_are_taken_out_and_wrong_ones_are_named() {
         .header("x-politely-client", "ci")
         .header("x-politely-labels", "team=a")
         .header("x-politely-priority", "3")
+        .header("x-politely-cost", "2")
         .header("x-politely-cost", "tokens=5")
         .header("x-politely-token", "unused-unused-unused");
     assert_eq!(request.send().await.unwrap().status(), 200);
     let (_, head) = host.heads().remove(0);
     let ours = |name: &http::HeaderName| name.as_str().starts_with("x-politely");
     assert!(!head.keys().any(ours), "{head:?}");
+    for (name, value) in [("x-politely-cost", "tokns=5"), ("x-politely-foo", "1")] {
+        let wrong = client().get(proxy.at("/page")).header(name, value);
+        assert_eq!(wrong.send().await.unwrap().status(), 400, "{name}");
+    }
     let wrong = client()
         .get(proxy.at("/page"))
         .header("x-politely-cost", "much");

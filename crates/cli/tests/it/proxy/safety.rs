@@ -47,7 +47,7 @@ async fn a_token_opens_the_gateway_the_forward_proxy_and_tunnels() {
         assert_eq!(asks, status == 407);
     }
     let connect = format!(
-        "CONNECT {} HTTP/1.1\r\nConnection: close\r\n",
+        "CONNECT {0} HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n",
         host.address()
     );
     let refused = proxy.raw(&format!("{connect}\r\n")).await;
@@ -164,5 +164,52 @@ fn routes_and_settings_that_mean_nothing_are_refused_in_one_line() {
         let said = run(politely().arg("proxy").args(args));
         assert_eq!(said.code, 2, "{args:?}: {}", said.err);
         assert!(said.err.contains(told), "{args:?}: {}", said.err);
+    }
+}
+
+#[tokio::test]
+async fn a_web_page_cannot_use_the_gateway_but_its_browser_the_forward_proxy() {
+    let host = Host::start().await;
+    let proxy = Proxy::of(&host, &["--allow-private"]);
+    let whole = format!("{}/{}/page", proxy.url, host.url);
+    for (field, value, status) in [
+        ("origin", "http://evil.example", 403),
+        ("origin", "null", 403),
+        ("origin", &proxy.url, 200),
+        ("sec-fetch-site", "cross-site", 403),
+        ("sec-fetch-site", "same-site", 403),
+        ("sec-fetch-site", "same-origin", 200),
+        ("sec-fetch-dest", "document", 403),
+        ("sec-fetch-dest", "iframe", 403),
+        ("sec-fetch-dest", "empty", 200),
+    ] {
+        for url in [&proxy.at("/page"), &whole] {
+            let answer = client().get(url).header(field, value).send().await;
+            assert_eq!(answer.unwrap().status(), status, "{field}: {value}");
+        }
+        let forward = through(&proxy.url).get(format!("{}/page", host.url));
+        let forward = forward.header(field, value).send().await.unwrap();
+        assert_eq!(forward.status(), 200, "{field}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_names_one_host() {
+    let host = Host::start().await;
+    let proxy = Proxy::of(&host, &[]);
+    for (version, hosts, status) in [
+        ("1.1", "", 400),
+        ("1.1", "Host: 127.0.0.1\r\nHost: evil.example\r\n", 400),
+        ("1.1", "Host: evil example\r\n", 400),
+        ("1.1", "Host: me@127.0.0.1\r\n", 400),
+        ("1.1", "Host:\r\n", 400),
+        ("1.1", "Host: evil.example\r\n", 421),
+        ("1.1", "Host: 127.0.0.1\r\n", 200),
+        ("1.0", "", 200),
+    ] {
+        let head = format!("GET /host/page HTTP/{version}\r\nConnection: close\r\n{hosts}\r\n");
+        let answer = proxy.raw(&head).await;
+        let told = format!("HTTP/{version} {status} ");
+        assert!(answer.starts_with(&told), "{hosts:?}: {answer}");
     }
 }

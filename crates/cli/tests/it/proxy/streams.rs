@@ -220,3 +220,44 @@ async fn many_streams_are_open_at_once() {
     drop(open);
     host.until_live(0).await;
 }
+
+#[tokio::test]
+async fn a_get_with_a_body_reaches_the_host_with_it() {
+    let host = Host::start().await;
+    let proxy = Proxy::of(&host, &[]);
+    let request = "GET /host/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\
+                   Transfer-Encoding: chunked\r\n\r\n5\r\nquery\r\n0\r\n\r\n";
+    let answer = proxy.raw(request).await;
+    assert!(answer.ends_with("\r\n\r\nquery"), "{answer}");
+    let (_, head) = host.heads().remove(0);
+    assert_eq!(head["transfer-encoding"], "chunked");
+    let http2 = builder().http2_prior_knowledge().build().unwrap();
+    let answer = http2.get(proxy.at("/echo")).body("query").send().await;
+    assert_eq!(answer.unwrap().text().await.unwrap(), "query");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_its_wait_is_noticed_while_its_body_streams() {
+    let host = Host::start().await;
+    let proxy = Proxy::of(&host, &["--in-flight", "1"]);
+    let held = client().get(proxy.at("/endless")).send().await.unwrap();
+    let part = "x".repeat(1_000);
+    for rest in [
+        format!("Content-Length: 1000000\r\n\r\n{part}"),
+        format!("Transfer-Encoding: chunked\r\n\r\n3e8\r\n{part}\r\n"),
+        format!("Transfer-Encoding: chunked\r\n\r\n3e8\r\n{part}\r\n0\r\n\r\n"),
+    ] {
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        let head = format!("POST /host/count HTTP/1.1\r\nHost: 127.0.0.1\r\n{rest}");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The proxy sees the end of a caller that writes no more, and closes the connection.
+        stream.shutdown().await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+    drop(held);
+    host.until_live(0).await;
+    let next = client().get(proxy.at("/page")).send().await.unwrap();
+    assert_eq!(next.status(), 200);
+    let lines: Vec<_> = host.heads().into_iter().map(|(line, _)| line).collect();
+    assert_eq!(lines, ["GET /endless", "GET /page"]);
+}

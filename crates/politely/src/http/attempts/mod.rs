@@ -245,10 +245,11 @@ impl Attempts {
         }
         let mut attempt = Attempt::first(X::method(&request).clone());
         loop {
-            let copy = self.copy_of::<X>(&request, &plan);
             let asked = self.limiter.now();
             let mut permit = self.permit(&plan, &attempt, origin, waiting).await?;
             exchange.ready().await.map_err(Ended::Failed)?;
+            // A body may become repeatable during the wait.
+            let copy = self.copy_of::<X>(&request, &plan);
             let sent = self.limiter.now();
             let span = request_span(key, &attempt, sent.since(asked));
             permit.sent();
