@@ -61,6 +61,7 @@ mod usage;
 mod watch;
 mod webhook;
 
+pub use api::is_of_other_origin;
 pub use coordinator::{Coordinator, PolicyRead, PolicyReads, PolicyRefused, Settings, StartError};
 pub use frontier::{FrontierOpenError, FrontierService};
 pub use politely_frontier::{Settings as FrontierSettings, Spacing};

@@ -40,7 +40,7 @@ pub(crate) struct ProxyArgs {
     pub(crate) route: Vec<(String, String)>,
     /// Longest wait of a request for its limits; then the answer is 429 with the reason. Requests
     /// may ask for less with `Prefer: wait=SECONDS`, and without --wait for more (default 60s)
-    #[arg(long, value_name = "TIME", value_parser = wait_time)]
+    #[arg(long, value_name = "TIME", value_parser = wait_time, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
     /// Maximum time from sending a request to the head of its answer
     #[arg(long, value_name = "TIME", default_value = "10m")]

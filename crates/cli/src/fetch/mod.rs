@@ -63,6 +63,8 @@ pub(crate) use rules::{labelled, read_some};
 use state::State;
 use transport::client;
 #[cfg(feature = "proxy")]
+#[cfg(feature = "proxy")]
+pub(crate) use transport::resolver::{Connectable, connectable};
 pub(crate) use transport::{resolver::Resolver, words::innermost};
 
 /// Runs `politely fetch` with the arguments of the command line.

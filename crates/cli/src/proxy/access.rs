@@ -8,10 +8,10 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
-use politely_server::{Role, Tokens};
+use politely_server::{Role, Tokens, is_of_other_origin};
 
 use super::problem::Problem;
 use super::way::Kind;
@@ -98,15 +98,12 @@ fn check_host<B>(request: &Request<B>) -> Result<(), Problem> {
 fn is_of_another_page<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let own = authority(request);
-    let is_own = |origin: &HeaderValue| {
-        let origin = origin.to_str().ok().and_then(|it| it.split_once("://"));
-        origin.is_some_and(|(_, host)| own.as_ref().is_some_and(|own| *own == host))
-    };
+    let own = own.as_ref().map_or("", Authority::as_str);
     let is = |name: &str, allowed: &[&str]| {
         let mut values = headers.get_all(name).into_iter();
         values.all(|value| allowed.iter().any(|allowed| value == allowed))
     };
-    !headers.get_all(ORIGIN).into_iter().all(is_own)
+    is_of_other_origin(headers, own)
         || !is("sec-fetch-site", &["same-origin", "none"])
         || !is("sec-fetch-dest", &["empty"])
 }

@@ -39,7 +39,7 @@ pub(super) struct Stream(Arc<Mutex<Early>>);
 
 struct Early {
     body: Incoming,
-    /// What was read during the wait.
+    /// The part that was read during the wait.
     bytes: BytesMut,
     trailers: Option<HeaderMap>,
     is_whole: bool,

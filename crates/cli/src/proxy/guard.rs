@@ -6,13 +6,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper_util::client::legacy::connect::dns::Name;
 use tower::Service;
 
-use crate::fetch::Resolver;
+use crate::fetch::{Connectable, Resolver, connectable};
 
 /// The prefix of IPv6 addresses that stand for IPv4 addresses behind a translator (RFC 6052).
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
@@ -65,7 +64,7 @@ impl Guard {
 impl Service<Name> for Guard {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+    type Future = Connectable;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -73,12 +72,7 @@ impl Service<Name> for Guard {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let guard = self.clone();
-        Box::pin(async move {
-            let found = guard.addresses(name.as_str()).await?;
-            // The connector sets the port.
-            let with_port = found.into_iter().map(|address| SocketAddr::new(address, 0));
-            Ok(with_port.collect::<Vec<_>>().into_iter())
-        })
+        connectable(async move { guard.addresses(name.as_str()).await })
     }
 }
 

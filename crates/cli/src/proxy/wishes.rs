@@ -1,4 +1,5 @@
-//! What a caller asks of the limits, in header fields that are removed before the request is sent.
+//! The wishes of a caller about the limits, in header fields that are removed before the request is
+//! sent.
 //!
 //! `x-politely-client`, `x-politely-labels: team=a,job=b`, `x-politely-priority: 0` to `9`,
 //! `x-politely-cost: 3` or `tokens=1200,requests=1`, and `Prefer: wait=SECONDS` (RFC 7240).

@@ -371,6 +371,10 @@ fn a_label_that_ends_with_a_hyphen_fails_over_tls_at_once_and_says_why() {
     let row = &said.rows()[0];
     assert_eq!((said.code, &row["attempts"]), (1, &1.into()), "{row}");
     let error = row["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("TLS: no certificate can be checked"),
+        "{error}"
+    );
     assert!(error.contains("begins or ends with a hyphen"), "{error}");
 }
 

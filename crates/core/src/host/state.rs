@@ -394,7 +394,7 @@ impl Host {
         self.last_grant = self.last_grant.max(start);
         self.first_end = FirstEnd::default();
         let lease = self.leases.take(start, lasts, false, false).id;
-        // What the bucket had since that departure is not known.
+        // The bucket's levels since that departure are not known.
         self.leases.note_room(0.0, 0.0);
         // The limits that the estimate counts for may come into force later.
         if !estimate.is_empty() || has_named_units(self.declared(config)) {

@@ -62,7 +62,7 @@ struct Crawl {
     now: Timestamp,
     /// The bucket of the limit: requests per second, burst, tokens, and the time of the tokens.
     bucket: (f64, f64, f64, Timestamp),
-    /// What the limit answers.
+    /// The answer to a request above the limit.
     refusal: Fault,
     under_way: BinaryHeap<UnderWay>,
     requests: u64,

@@ -26,5 +26,6 @@ mod scopes;
 mod server;
 mod stats;
 mod support;
+mod terms;
 mod traces;
 mod ways_in;

@@ -72,3 +72,12 @@ pub(crate) fn books(limiter: &Limiter, server: &Server) -> (u64, u64, u64, u64) 
     );
     (tally.granted, tally.reported, tally.cancelled, tally.live)
 }
+
+/// Returns a limiter with the clock of the runtime.
+pub(crate) fn in_virtual_time(rate: f64, burst: f64) -> Limiter {
+    Limiter::builder()
+        .clock(politely::Clock::tokio())
+        .config(Config::fixed(rate, burst))
+        .build()
+        .unwrap()
+}

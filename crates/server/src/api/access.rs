@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use parking_lot::RwLock;
@@ -126,16 +126,20 @@ pub(super) fn admit(
             login(&tokens, logins, peer, headers)?
         }
     };
-    let same = |origin: &str| {
-        origin
-            .split_once("://")
-            .is_some_and(|(_, origin)| origin == host)
-    };
-    if headers.contains_key(header::ORIGIN) && !text(headers, header::ORIGIN).is_some_and(same) {
+    if is_of_other_origin(headers, host) {
         let detail = "pages of other origins may not call";
         return Err(Wrong::new(StatusCode::FORBIDDEN, detail));
     }
     Ok(caller)
+}
+
+/// Returns whether a web page of another origin than `host`, a name with its port, sent a request.
+pub fn is_of_other_origin(headers: &HeaderMap, host: &str) -> bool {
+    let is_own = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok().and_then(|it| it.split_once("://"));
+        origin.is_some_and(|(_, origin)| origin.eq_ignore_ascii_case(host))
+    };
+    !headers.get_all(header::ORIGIN).iter().all(is_own)
 }
 
 fn login(

@@ -52,6 +52,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(crate) use access::Access;
+pub use access::is_of_other_origin;
 pub(crate) use gate::Gate;
 pub(crate) use logins::Peer;
 pub(crate) use problem::Wrong;

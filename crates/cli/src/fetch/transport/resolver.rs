@@ -113,7 +113,7 @@ impl Known {
 impl Service<Name> for Resolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+    type Future = Connectable;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -121,13 +121,23 @@ impl Service<Name> for Resolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         let resolver = self.clone();
-        Box::pin(async move {
-            let found = resolver.lookup(name.as_str()).await?;
-            // The connector sets the port.
-            let with_port = found.into_iter().map(|address| SocketAddr::new(address, 0));
-            Ok(with_port.collect::<Vec<_>>().into_iter())
-        })
+        connectable(async move { resolver.lookup(name.as_str()).await })
     }
+}
+
+/// The addresses of a name, as a connector takes them.
+pub(crate) type Connectable =
+    Pin<Box<dyn Future<Output = io::Result<std::vec::IntoIter<SocketAddr>>> + Send>>;
+
+/// Gives the addresses that are `found` to a connector, which sets the port.
+pub(crate) fn connectable(
+    found: impl Future<Output = io::Result<Vec<IpAddr>>> + Send + 'static,
+) -> Connectable {
+    Box::pin(async {
+        let found = found.await?.into_iter();
+        let with_port = found.map(|address| SocketAddr::new(address, 0));
+        Ok(with_port.collect::<Vec<_>>().into_iter())
+    })
 }
 
 /// Asks the system's resolver for `name`.

@@ -7,10 +7,9 @@ use rustls::AlertDescription::{HandshakeFailure, InsufficientSecurity};
 use rustls::pki_types::InvalidDnsNameError;
 
 /// The reason of most handshakes that a server refuses. It knows only what this client refuses.
-const NO_CIPHER: &str =
-    "TLS: no cipher in common (the server may know only CBC or RSA key exchange): ";
+const NO_CIPHER: &str = "no cipher in common (the server may know only CBC or RSA key exchange): ";
 /// The reason of a name that rustls refuses before it connects. It checks no certificate for it.
-const NO_NAME: &str = "TLS: no certificate can be checked for the host's name, since a label of it \
+const NO_NAME: &str = "no certificate can be checked for the host's name, since a label of it \
                        begins or ends with a hyphen, or is longer than 63 bytes: ";
 
 /// Returns the words of the innermost error. The outer ones only repeat the URL.
@@ -56,7 +55,7 @@ mod tests {
     fn a_handshake_without_a_common_cipher_names_the_reason() {
         let refused = rustls::Error::AlertReceived(HandshakeFailure);
         let error = io::Error::other(io::Error::other(refused));
-        let words = "TLS: no cipher in common (the server may know only CBC or RSA key exchange): \
+        let words = "no cipher in common (the server may know only CBC or RSA key exchange): \
                      received fatal alert: HandshakeFailure";
         assert_eq!(innermost(&error), words);
         let error = io::Error::from_raw_os_error(111);

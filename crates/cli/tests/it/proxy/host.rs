@@ -30,7 +30,7 @@ pub(super) struct Host {
     pub(super) state: Arc<State>,
 }
 
-/// What the server saw.
+/// The requests and connections that the server saw.
 #[derive(Default)]
 pub(super) struct State {
     /// The head of each request: its first line and its header fields.

@@ -153,6 +153,7 @@ fn routes_and_settings_that_mean_nothing_are_refused_in_one_line() {
             &["--route", "a=http://x", "--route", "a=http://y"],
             "given twice",
         ),
+        (&["--wait", "-1s"], "invalid value '-1s' for '--wait"),
         (&["--preset", "nothing"], "no preset `nothing`"),
         (
             &["--coordinator", "http://127.0.0.1:1", "--rate", "1"],

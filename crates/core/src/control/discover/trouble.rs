@@ -35,10 +35,6 @@ const EARLY_SERVED_OVERLOADED: u32 = 16;
 const LATE: Duration = Duration::from_secs(1);
 /// Number of round trips that an answer which is no time-out hardly takes.
 const LATE_ROUND_TRIPS: u32 = 4;
-/// Number of requests served since the last outage up to which a new one begins soon after it.
-const SOON: u32 = 40;
-/// Number of outages, each soon after the one before, from which they count as a limit.
-const SOON_OUTAGES: u8 = 2;
 /// Least share of the rate at which the return from an outage begins.
 const RAMP: f64 = 0.25;
 /// Number of requests in flight with which the return begins, if [`RAMP`] allows.
@@ -70,10 +66,6 @@ pub(super) struct Trouble {
     says_429: bool,
     /// Number of requests served at the last lone failure of a kind that no limit causes.
     failed_at: u32,
-    /// Number of requests served when the last outage was over.
-    served_before: u32,
-    /// Number of outages in a row of which each began soon after the one before.
-    soon: u8,
 }
 
 impl Default for Trouble {
@@ -83,8 +75,6 @@ impl Default for Trouble {
             ramp: 1.0,
             says_429: false,
             failed_at: 0,
-            served_before: 0,
-            soon: 0,
         }
     }
 }
@@ -148,25 +138,7 @@ impl Learning {
         let again = self.trouble.outage_over > Timestamp::ZERO
             && canary.sent.since(self.trouble.outage_over) < soon;
         self.trouble.outage_over = canary.sent;
-        if block.is_trouble {
-            !self.is_limit_by_outages()
-        } else {
-            !again
-        }
-    }
-
-    /// Counts an outage. Returns whether it is one of several that each began as soon as the rate
-    /// had returned. A limit does so; an outage begins whatever the rate.
-    fn is_limit_by_outages(&mut self) -> bool {
-        let served = self.ledger.served();
-        let is_soon = served.saturating_sub(self.trouble.served_before) <= SOON;
-        self.trouble.served_before = served;
-        self.trouble.soon = if is_soon {
-            self.trouble.soon.saturating_add(1)
-        } else {
-            0
-        };
-        self.trouble.soon > SOON_OUTAGES && !self.trouble.says_429
+        block.is_trouble || !again
     }
 
     /// Returns whether the block is a single failure of a kind that no limit causes, and such
@@ -254,11 +226,7 @@ impl Learning {
     /// outage.
     fn forget_history(&mut self) {
         self.ledger = Ledger::default();
-        (
-            self.anchor_served,
-            self.trouble.failed_at,
-            self.trouble.served_before,
-        ) = (0, 0, 0);
+        (self.anchor_served, self.trouble.failed_at) = (0, 0);
         self.blocked_after = self.blocked_after.map(|_| 0);
         self.noise.share.forget_count();
     }

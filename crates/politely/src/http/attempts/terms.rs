@@ -18,8 +18,8 @@ use crate::sync::sleep;
 /// The least time for the answer of a coordinator or an engine. That is no wait for a limit.
 const ANSWER_MIN: Duration = Duration::from_secs(1);
 
-/// What a request says about its permits. Put it into the extensions of a request that a layer or
-/// middleware sends. The extensions of the response then have [`Waited`].
+/// The conditions of a request for its permits. Put them into the extensions of a request that a
+/// layer or middleware sends. The extensions of the response then have [`Waited`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// The longest wait for permits and between attempts, over all attempts. Beyond it the request
