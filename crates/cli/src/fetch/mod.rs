@@ -63,9 +63,10 @@ pub(crate) use rules::{labelled, read_some};
 use state::State;
 use transport::client;
 #[cfg(feature = "proxy")]
-#[cfg(feature = "proxy")]
-pub(crate) use transport::resolver::{Connectable, connectable};
-pub(crate) use transport::{resolver::Resolver, words::innermost};
+pub(crate) use transport::{
+    resolver::{Connectable, Resolver, connectable},
+    words::innermost,
+};
 
 /// Runs `politely fetch` with the arguments of the command line.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
