@@ -57,10 +57,8 @@ impl OwnMachine {
         };
         let host = hash(key);
         let mut seen = self.seen.lock();
-        if trouble == Trouble::Silent && !seen.answered.contains(&host) {
-            return false;
-        }
-        let is_at_fault = seen.machine.failed(now, host, trouble);
+        let has_answered = seen.answered.contains(&host);
+        let is_at_fault = seen.machine.failed(now, host, has_answered, trouble);
         let is_paused = seen.machine.paused_since().is_some();
         self.is_paused.store(is_paused, Ordering::Relaxed);
         is_at_fault

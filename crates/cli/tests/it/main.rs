@@ -39,6 +39,7 @@ mod misbehaving;
 mod names;
 mod no_effect;
 mod otlp;
+mod own_link;
 mod packages;
 mod policy;
 mod proxies;

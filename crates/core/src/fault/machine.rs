@@ -4,9 +4,11 @@
 //! hosts fail in a row in ways that hosts seldom fail in, and none answers between. Then requests
 //! pause, and one request every [`PROBE_EVERY`] finds out whether a host answers again.
 //!
-//! Few hosts may well be down together. So a pause for fewer than [`HOSTS_SURE`] hosts ends after
-//! [`UNSURE_MAX`], and then the hosts are judged as ever, until one answers. No host can take this
-//! machine's descriptors: a pause without them lasts as long as the probes find none.
+//! A host that never answered may not exist, so its silence is a sign only beside that of a host
+//! which did answer. Few hosts may well be down together. So a pause for fewer than [`HOSTS_SURE`]
+//! hosts that answered ends after [`UNSURE_MAX`], and then the hosts are judged as ever, until one
+//! answers. No host can take this machine's descriptors: a pause without them lasts as long as the
+//! probes find none.
 //!
 //! A full disk shows itself at the first write that fails. Answers could not be kept then, so no
 //! request is sent until the caller finds room: its probes are writes.
@@ -24,7 +26,8 @@ pub const PROBE_EVERY: Duration = Duration::from_secs(3);
 const UNRESOLVED_MIN: usize = 2;
 /// The number of hosts that answered before and are silent now from which on the link is at fault.
 const SILENT_MIN: usize = 3;
-/// The number of hosts from which on a pause has no end of its own.
+/// The number of hosts from which on a pause has no end of its own. One of so many silent hosts is
+/// enough if it answered before.
 pub const HOSTS_SURE: usize = 5;
 /// The longest pause for fewer hosts.
 pub const UNSURE_MAX: Duration = Duration::from_mins(5);
@@ -34,7 +37,7 @@ pub const UNSURE_MAX: Duration = Duration::from_mins(5);
 pub enum Trouble {
     /// The resolver did not answer, or failed.
     Unresolved,
-    /// No route, or no answer in time, from a host that answered before.
+    /// No route, or no answer in time.
     Silent,
     /// This machine has no descriptor left.
     OutOfDescriptors,
@@ -55,13 +58,23 @@ impl Trouble {
 /// The state of this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// The hosts that failed since the last answer, by hash, and their failures.
-    failing: SmallVec<[(u32, Trouble); 4]>,
+    /// The hosts that failed since the last answer: at most [`HOSTS_SURE`] that never answered, and
+    /// as many others.
+    failing: SmallVec<[Failing; 4]>,
     pause: Option<Pause>,
     /// Whether a pause ended without an answer.
     is_unsure: bool,
     /// The time since when a disk is full.
     full_since: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    /// The host's hash.
+    host: u32,
+    trouble: Trouble,
+    /// Whether the host may not exist: it is silent, and never answered.
+    is_stranger: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,23 +100,37 @@ impl Machine {
         pause.map(|pause| now.since(pause.since))
     }
 
-    /// Records that a request to `host` failed. Returns whether this machine is at fault, so the
-    /// failure counts against nobody.
-    pub fn failed(&mut self, now: Timestamp, host: u32, trouble: Trouble) -> bool {
-        if self.failing.len() < HOSTS_SURE && !self.failing.iter().any(|(known, _)| *known == host)
+    /// Records that a request to `host` failed, which answered before if `has_answered`. Returns
+    /// whether this machine is at fault, so the failure counts against nobody.
+    pub fn failed(
+        &mut self,
+        now: Timestamp,
+        host: u32,
+        has_answered: bool,
+        trouble: Trouble,
+    ) -> bool {
+        let is_stranger = trouble == Trouble::Silent && !has_answered;
+        let alike = |known: &&Failing| known.is_stranger == is_stranger;
+        if self.failing.iter().filter(alike).count() < HOSTS_SURE
+            && self.failing.iter().all(|known| known.host != host)
         {
-            self.failing.push((host, trouble));
+            self.failing.push(Failing {
+                host,
+                trouble,
+                is_stranger,
+            });
         }
         let count = |of| {
-            self.failing
-                .iter()
-                .filter(|(_, trouble)| *trouble == of)
+            (self.failing.iter())
+                .filter(|host| host.trouble == of && !host.is_stranger)
                 .count()
         };
         let is_sure = trouble == Trouble::OutOfDescriptors;
+        let silent = count(Trouble::Silent);
         let is_found = self.pause.is_some()
             || count(Trouble::Unresolved) >= UNRESOLVED_MIN
-            || count(Trouble::Silent) >= SILENT_MIN;
+            || silent >= SILENT_MIN
+            || (silent > 0 && self.failing.len() >= HOSTS_SURE);
         if !is_sure && (!is_found || self.is_unsure) {
             return false;
         }
@@ -147,7 +174,8 @@ impl Machine {
         let Some(pause) = &mut self.pause else {
             return Ok(());
         };
-        if self.failing.len() < HOSTS_SURE
+        let proven = self.failing.iter().filter(|host| !host.is_stranger);
+        if proven.count() < HOSTS_SURE
             && (pause.unsure_since).is_some_and(|since| now.since(since) >= UNSURE_MAX)
         {
             self.pause = None;
@@ -181,17 +209,17 @@ mod tests {
     #[test]
     fn names_of_two_hosts_that_cannot_be_looked_up_pause_requests() {
         let mut machine = Machine::default();
-        assert!(!machine.failed(at(0), 1, Trouble::Unresolved));
+        assert!(!machine.failed(at(0), 1, true, Trouble::Unresolved));
         assert!(
-            !machine.failed(at(1), 1, Trouble::Unresolved),
+            !machine.failed(at(1), 1, true, Trouble::Unresolved),
             "the same host"
         );
         assert_eq!(machine.may_send(at(1)), Ok(()));
-        assert!(machine.failed(at(2), 2, Trouble::Unresolved));
+        assert!(machine.failed(at(2), 2, true, Trouble::Unresolved));
         assert_eq!(machine.may_send(at(2)), Err(at(5)));
         assert_eq!(machine.may_send(at(5)), Ok(()), "a probe");
         assert_eq!(machine.may_send(at(5)), Err(at(8)));
-        assert!(machine.failed(at(6), 1, Trouble::Silent));
+        assert!(machine.failed(at(6), 1, true, Trouble::Silent));
         assert_eq!(machine.answered(at(9)), Some(Duration::from_secs(7)));
         assert_eq!(machine.may_send(at(9)), Ok(()));
     }
@@ -200,8 +228,8 @@ mod tests {
     fn an_answer_between_shows_that_the_machine_works() {
         let mut machine = Machine::default();
         for secs in 0..100 {
-            assert!(!machine.failed(at(secs), 2 * secs as u32, Trouble::Silent));
-            assert!(!machine.failed(at(secs), 2 * secs as u32 + 1, Trouble::Silent));
+            assert!(!machine.failed(at(secs), 2 * secs as u32, true, Trouble::Silent));
+            assert!(!machine.failed(at(secs), 2 * secs as u32 + 1, true, Trouble::Silent));
             assert_eq!(machine.answered(at(secs)), None);
         }
     }
@@ -211,13 +239,43 @@ mod tests {
         for (hosts, sends) in [(3, true), (5, false)] {
             let mut machine = Machine::default();
             for host in 0..hosts {
-                machine.failed(at(0), host, Trouble::Silent);
+                machine.failed(at(0), host, true, Trouble::Silent);
             }
             let late = at(UNSURE_MAX.as_secs());
             assert_eq!(machine.may_send(late), Ok(()), "a probe or more");
             assert_eq!(machine.may_send(late).is_ok(), sends);
-            assert_eq!(machine.failed(late, 0, Trouble::Silent), !sends);
+            assert_eq!(machine.failed(late, 0, true, Trouble::Silent), !sends);
         }
+    }
+
+    /// Records that `hosts` are silent, one after the other. Returns whether the last one is excused.
+    fn silent(machine: &mut Machine, hosts: std::ops::Range<u32>, have_answered: bool) -> bool {
+        hosts
+            .map(|host| machine.failed(at(0), host, have_answered, Trouble::Silent))
+            .last()
+            .unwrap()
+    }
+
+    #[test]
+    fn silence_of_hosts_that_never_answered_counts_beside_that_of_one_that_did() {
+        let mut machine = Machine::default();
+        assert!(!silent(&mut machine, 0..100, false), "they may not exist");
+        assert!(silent(&mut machine, 100..101, true));
+        assert!(silent(&mut machine, 101..110, false), "it is paused");
+        machine.answered(at(1));
+        assert!(!silent(&mut machine, 100..101, true));
+        assert!(!silent(&mut machine, 0..3, false), "four are too few");
+        assert!(silent(&mut machine, 3..4, false));
+    }
+
+    #[test]
+    fn a_pause_for_one_host_that_answered_and_many_that_never_did_ends() {
+        let mut machine = Machine::default();
+        silent(&mut machine, 0..1, true);
+        silent(&mut machine, 1..100, false);
+        let end = at(UNSURE_MAX.as_secs());
+        assert_eq!([machine.may_send(end), machine.may_send(end)], [Ok(()); 2]);
+        assert!(!silent(&mut machine, 1..100, false), "judged as ever");
     }
 
     #[test]
@@ -225,7 +283,7 @@ mod tests {
         let mut machine = Machine::default();
         assert!(machine.out_of_room(at(0)));
         assert!(!machine.out_of_room(at(1)), "the same pause");
-        machine.failed(at(1), 1, Trouble::OutOfDescriptors);
+        machine.failed(at(1), 1, true, Trouble::OutOfDescriptors);
         machine.answered(at(2));
         for secs in 2..100 {
             assert_eq!(machine.may_send(at(secs)), Err(at(secs + 3)), "no probe");
@@ -239,7 +297,7 @@ mod tests {
     #[test]
     fn without_descriptors_a_single_host_is_enough() {
         let mut machine = Machine::default();
-        assert!(machine.failed(at(0), 1, Trouble::OutOfDescriptors));
+        assert!(machine.failed(at(0), 1, true, Trouble::OutOfDescriptors));
         assert_eq!(machine.may_send(at(1)), Err(at(3)));
     }
 
@@ -252,22 +310,22 @@ mod tests {
         ) {
             let mut machine = Machine::default();
             for host in 0..silent_before {
-                machine.failed(at(0), host, Trouble::Silent);
+                machine.failed(at(0), host, true, Trouble::Silent);
             }
             let begin = at(UNSURE_MAX.as_secs());
             machine.may_send(begin).unwrap();
             let mut now = begin;
-            prop_assert!(machine.failed(now, 0, Trouble::OutOfDescriptors));
+            prop_assert!(machine.failed(now, 0, true, Trouble::OutOfDescriptors));
             let since = machine.paused_since();
             prop_assert!(since.is_some());
             for (secs, host, under_way) in steps {
                 now = now + Duration::from_secs(secs);
                 if machine.may_send(now).is_ok() {
                     prop_assert_eq!(machine.may_send(now), Err(now + PROBE_EVERY), "one probe");
-                    prop_assert!(machine.failed(now, host, Trouble::OutOfDescriptors));
+                    prop_assert!(machine.failed(now, host, true, Trouble::OutOfDescriptors));
                 }
                 if let Some(trouble) = under_way {
-                    prop_assert!(machine.failed(now, host, trouble), "the host is charged");
+                    prop_assert!(machine.failed(now, host, true, trouble), "the host is charged");
                 }
                 prop_assert_eq!(machine.paused_since(), since);
             }
@@ -286,11 +344,11 @@ mod tests {
     #[test]
     fn a_host_that_is_silent_once_there_are_descriptors_ends_the_pause_in_minutes() {
         let mut machine = Machine::default();
-        machine.failed(at(0), 1, Trouble::OutOfDescriptors);
-        machine.failed(at(1000), 1, Trouble::Silent);
+        machine.failed(at(0), 1, true, Trouble::OutOfDescriptors);
+        machine.failed(at(1000), 1, true, Trouble::Silent);
         let end = at(1000 + UNSURE_MAX.as_secs());
         assert_eq!(machine.may_send(end), Ok(()));
         assert_eq!(machine.may_send(end), Ok(()));
-        assert!(!machine.failed(end, 1, Trouble::Silent));
+        assert!(!machine.failed(end, 1, true, Trouble::Silent));
     }
 }

@@ -206,7 +206,8 @@ impl Worker {
         let is_down = self.is_in(&self.troubles.machine) || self.is_in(&self.troubles.down[site]);
         if is_down {
             let answered = self.sites[site].outage.has_answered();
-            if answered && self.machine.failed(self.now, site as u32, Trouble::Silent) {
+            let host = site as u32;
+            if (self.machine).failed(self.now, host, answered, Trouble::Silent) {
                 return self.put_back(sending, self.now);
             }
         } else {

@@ -347,8 +347,7 @@ impl Lanes {
     ) -> Option<Pause> {
         let was_paused = self.machine.paused_since().is_some();
         let has_answered = self.all[id as usize].outage.has_answered();
-        let may_be = trouble != machine::Trouble::Silent || has_answered;
-        let is_ours = may_be && self.machine.failed(now, id, trouble);
+        let is_ours = self.machine.failed(now, id, has_answered, trouble);
         is_ours.then_some(if was_paused {
             Pause::GoesOn
         } else {
