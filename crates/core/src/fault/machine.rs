@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Records that `hosts` are silent, one after the other. Returns whether the last one is excused.
+    /// Records that `hosts` are silent, in turn. Returns whether the last one is excused.
     fn silent(machine: &mut Machine, hosts: std::ops::Range<u32>, have_answered: bool) -> bool {
         hosts
             .map(|host| machine.failed(at(0), host, have_answered, Trouble::Silent))
