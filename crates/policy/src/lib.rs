@@ -241,7 +241,9 @@ impl Rule {
             });
             self.own = Arc::new(own);
         } else {
-            self.own = Arc::new(all);
+            let pattern = self.patterns.first().map_or("", String::as_str);
+            let limits = all.limits.map(|limits| limits.of_rule(pattern));
+            self.own = Arc::new(KeyRule { limits, ..all });
         }
         self
     }

@@ -295,16 +295,20 @@ fn a_plain_line_says_what_is_waited_for() {
 
 #[test]
 fn an_operators_numbers_bound_a_site_and_the_run() {
+    const PAGES: u32 = 11;
     let server = Server::bad();
-    let urls: Vec<_> = (0..6).map(|i| server.url(&format!("page/{i}"))).collect();
+    let pages = (0..PAGES).map(|i| server.url(&format!("page/{i}")));
+    let urls: Vec<_> = pages.collect();
     for flag in [["--site-rps", "127.0.0.1:5"], ["--max-rps", "5"]] {
         let before = server.times().len();
         let said = run(fast().args(flag).args(&urls));
         assert_eq!(said.code, 0, "{}", said.err);
         let times = server.times();
         let burst = if flag[0] == "--site-rps" { 5 } else { 1 };
-        let gap = times[before + burst].1 - times[before].1;
-        assert!(gap >= Duration::from_millis(190), "{flag:?}: {gap:?}");
+        let took = times.last().unwrap().1 - times[before].1;
+        // The first request may reach the log of a busy machine late.
+        let least = (PAGES - burst) * Duration::from_millis(200) - Duration::from_millis(500);
+        assert!(took >= least, "{flag:?}: {took:?}");
     }
 }
 

@@ -191,7 +191,7 @@ impl Calendar {
 
     /// Charges a request that leaves at `at`, if that is in the latest period.
     pub(super) fn charge_present(&mut self, at: Timestamp, cost: u64) {
-        if !self.is_past(at) {
+        if at < self.until {
             self.spent = self.spent.saturating_add(cost);
         }
     }

@@ -86,7 +86,7 @@ pub(super) fn shown(text: &str) -> String {
 
 impl DeclaredLimit {
     pub(super) fn new(quantity: u64, unit: LimitUnit, window: LimitWindow) -> Self {
-        let id = id(unit, &window);
+        let id = hash(&format!("{unit}/{window}"));
         Self {
             quantity,
             unit,
@@ -123,10 +123,9 @@ impl DeclaredLimit {
     }
 }
 
-/// Returns a hash of unit and window (FNV-1a), the same on every machine.
-fn id(unit: LimitUnit, window: &LimitWindow) -> u32 {
+/// Returns a hash of a text (FNV-1a), the same on every machine.
+fn hash(text: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    let text = format!("{unit}/{window}");
     text.bytes().fold(0x811c_9dc5, step)
 }
 
@@ -178,12 +177,44 @@ impl fmt::Display for LimitWindow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredLimits(Option<Arc<All>>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct All {
     windows: Box<[DeclaredLimit]>,
     in_flight: Option<u32>,
     /// How many requests each request counts as.
     weight: u32,
+    author: Author,
+}
+
+/// The one that declares the limits of a key. Limits that replace others of their author are those
+/// others, changed: what leaves under them also counts for the others, if they come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum Author {
+    /// The configuration of all keys.
+    #[default]
+    Configuration,
+    /// A rule, by a hash of its pattern. Requests of one key may follow several rules in turn, and
+    /// count for their own rule alone.
+    Rule(u32),
+    /// An operator, for this key. These limits replace those of anybody.
+    Operator,
+}
+
+impl PartialEq for All {
+    /// Equal limits are equal, whoever declared them.
+    fn eq(&self, other: &Self) -> bool {
+        let of = |all: &Self| (all.in_flight, all.weight);
+        self.windows == other.windows && of(self) == of(other)
+    }
+}
+
+impl Eq for All {}
+
+impl Author {
+    /// Returns whether limits of `self` replace those of `other`, or the other way round.
+    pub(super) fn replaces(self, other: Self) -> bool {
+        self == other || self == Self::Operator || other == Self::Operator
+    }
 }
 
 impl DeclaredLimits {
@@ -219,6 +250,7 @@ impl DeclaredLimits {
                 windows: windows.into(),
                 in_flight,
                 weight: 1,
+                author: Author::default(),
             })
         }))
     }
@@ -257,12 +289,25 @@ impl DeclaredLimits {
     /// counts as that many.
     #[must_use]
     pub fn share(&self, parts: u32) -> Self {
+        self.edited(|all| all.weight = all.weight.saturating_mul(parts.max(1)))
+    }
+
+    /// Returns these limits as those of the rule with this `pattern`.
+    #[must_use]
+    pub fn of_rule(&self, pattern: &str) -> Self {
+        self.edited(|all| all.author = Author::Rule(hash(pattern)))
+    }
+
+    /// Returns these limits as those that an operator set for one key.
+    pub(crate) fn of_operator(&self) -> Self {
+        self.edited(|all| all.author = Author::Operator)
+    }
+
+    fn edited(&self, edit: impl Fn(&mut All)) -> Self {
         Self(self.0.as_deref().map(|all| {
-            let weight = all.weight.saturating_mul(parts.max(1));
-            Arc::new(All {
-                weight,
-                ..all.clone()
-            })
+            let mut all = all.clone();
+            edit(&mut all);
+            Arc::new(all)
         }))
     }
 
@@ -273,6 +318,12 @@ impl DeclaredLimits {
 
     pub(super) fn weight(&self) -> u64 {
         self.0.as_deref().map_or(1, |all| u64::from(all.weight))
+    }
+
+    pub(super) fn author(&self) -> Author {
+        self.0
+            .as_deref()
+            .map_or(Author::default(), |all| all.author)
     }
 
     fn all(&self) -> impl Iterator<Item = DeclaredLimit> {

@@ -1,7 +1,8 @@
 //! The quantities that a key spent of its declared limits.
 //!
 //! A charge is returned to the logs that it was taken from, and to no other: each log has the
-//! *terms* in which its limit was in force, and a departure was charged to it in one of them.
+//! *terms* in which departures were charged to it. A term goes on when its author replaces the limit:
+//! if the limit comes back, no window of it has more departures than it allows.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::calendar::Calendar;
+use super::declared::Author;
 use super::rolling::Rolling;
 use super::unit::UnitCosts;
 use super::{DeclaredLimit, DeclaredLimits, LimitUnit, LimitWindow};
@@ -34,7 +36,7 @@ struct Log {
     /// Unit and window. A limit with another unit or window starts full.
     id: u32,
     unit: LimitUnit,
-    /// When the limit was in force, oldest first.
+    /// When departures were charged, oldest first.
     terms: Vec<Term>,
     /// The end of the operator's last reset, zero without one. Departures before it are not
     /// charged here, neither now nor when they are settled. Later requests leave after it.
@@ -42,14 +44,15 @@ struct Log {
     of: LogOf,
 }
 
-/// A time in which a limit was in force. Departures from `from` until before `until` were charged.
+/// A time in which the limit, or one that replaced it, was in force. Departures from `from` until before `until` were charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Term {
     from: Timestamp,
-    /// `None`: the limit is in force.
+    /// `None`: it goes on.
     until: Option<Timestamp>,
     /// How many requests each request counted as.
     weight: u64,
+    author: Author,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,6 +124,10 @@ impl Cost {
 }
 
 impl Term {
+    fn is_of(&self, declared: &DeclaredLimits) -> bool {
+        self.weight == declared.weight() && self.author == declared.author()
+    }
+
     fn end(&self) -> Timestamp {
         self.until.unwrap_or(Timestamp::NEVER)
     }
@@ -142,10 +149,17 @@ impl Log {
         }
     }
 
-    /// Returns the present term, if the limit is in force.
-    fn in_force(&self) -> Option<Term> {
+    /// Returns the present term, if departures are charged.
+    fn present(&self) -> Option<Term> {
         let last = self.terms.last().copied();
         last.filter(|term| term.until.is_none())
+    }
+
+    /// Returns whether the present term of a limit that is not among the `declared` ones is over.
+    fn is_over_under(&self, declared: &DeclaredLimits) -> bool {
+        let replaces = |term: Term| declared.author().replaces(term.author);
+        self.present()
+            .is_some_and(|term| declared.is_empty() || !replaces(term))
     }
 
     /// Returns the term in which a departure at `at` was charged.
@@ -163,13 +177,14 @@ impl Log {
     }
 
     /// Begins a term for departures from `from` on.
-    fn begin_term(&mut self, now: Timestamp, from: Timestamp, weight: u64) {
+    fn begin_term(&mut self, now: Timestamp, from: Timestamp, declared: &DeclaredLimits) {
         self.end_term(now);
         let earlier = self.terms.last().map_or(self.reset, Term::end);
         self.terms.push(Term {
             from: from.max(earlier).max(self.reset),
             until: None,
-            weight,
+            weight: declared.weight(),
+            author: declared.author(),
         });
         let surplus = self.terms.len().saturating_sub(TERMS_MAX);
         self.terms.drain(..surplus);
@@ -257,23 +272,22 @@ impl Spent {
     /// change nothing.
     pub(crate) fn follows(&self, declared: &DeclaredLimits) -> bool {
         let windows = declared.windows();
-        let weight = declared.weight();
         self.logs.len() >= windows.len() && {
             let (first, others) = self.logs.split_at(windows.len());
             let is_its = |(log, limit): (&Log, &DeclaredLimit)| {
-                log.id == limit.id() && log.in_force().is_some_and(|term| term.weight == weight)
+                log.id == limit.id() && log.present().is_some_and(|term| term.is_of(declared))
             };
             first.iter().zip(windows).all(is_its)
-                && others.iter().all(|log| log.in_force().is_none())
+                && others.iter().all(|log| !log.is_over_under(declared))
         }
     }
 
     /// Puts the declared limits in force at `now`. `departed` is the latest departure that other
     /// limits were charged for.
     ///
-    /// Their logs come first, in their order. The logs of other limits stay behind them, because
-    /// permits of their terms are out, and because those limits may come back: an operator corrects
-    /// a mistake, or requests of a key follow two rules in turn.
+    /// Their logs come first, in their order. The logs of other limits stay behind them, the latest
+    /// ones first, because permits of their terms are out, and because those limits may come back:
+    /// an operator corrects a mistake, or requests of a key follow two rules in turn.
     pub(crate) fn follow(
         &mut self,
         now: Timestamp,
@@ -281,23 +295,27 @@ impl Spent {
         declared: &DeclaredLimits,
     ) {
         self.change(now);
-        let (windows, weight) = (declared.windows(), declared.weight());
+        let windows = declared.windows();
         let from = now.max(departed + Duration::from_micros(1));
         let in_force = windows.iter().map(|limit| {
             let known = self.log(0, limit).cloned();
             let mut log = known.unwrap_or_else(|| Log::new(limit));
-            if log.in_force().is_none_or(|term| term.weight != weight) {
-                log.begin_term(now, from, weight);
+            if log.present().is_none_or(|term| !term.is_of(declared)) {
+                log.begin_term(now, from, declared);
+                log.charge(now, from, 0, Some(limit)); // the period of a calendar begins
             }
             log
         });
         let in_force: Vec<Log> = in_force.collect();
         let is_other = |log: &&mut Log| windows.iter().all(|limit| limit.id() != log.id);
         let others = self.logs.iter_mut().filter(is_other).map(|log| {
-            log.end_term(now);
+            if log.is_over_under(declared) {
+                log.end_term(now);
+            }
             log.clone()
         });
-        let others = others.filter(|log| log.counts(now)).take(OTHERS_MAX);
+        let others = others.filter(|log| log.present().is_some() || log.counts(now));
+        let others = others.take(OTHERS_MAX);
         self.logs = in_force.into_iter().chain(others).collect();
     }
 
@@ -311,10 +329,11 @@ impl Spent {
         declared: &DeclaredLimits,
     ) {
         self.change(now);
-        let weight = declared.weight();
-        for (log, limit) in self.logs.iter_mut().zip(declared.windows()) {
-            let cost = cost.of(log.unit).saturating_mul(weight);
-            log.charge(now, at, cost, Some(limit));
+        for (i, log) in self.logs.iter_mut().enumerate() {
+            if let Some(term) = log.present() {
+                let cost = cost.of(log.unit).saturating_mul(term.weight);
+                log.charge(now, at, cost, declared.windows().get(i));
+            }
         }
     }
 
@@ -361,6 +380,9 @@ impl Spent {
         declared: &DeclaredLimits,
     ) {
         self.change(now);
+        if which.is_none() {
+            self.logs.truncate(declared.windows().len());
+        }
         for (log, limit) in self.logs.iter_mut().zip(declared.windows()) {
             if which.is_none_or(|which| which.id() == limit.id()) {
                 let reset = end.max(log.reset);
@@ -476,11 +498,12 @@ fn common(mine: &[Term], theirs: &[Term]) -> Vec<Term> {
     let pairs = mine
         .iter()
         .flat_map(|one| theirs.iter().map(move |other| (one, other)));
-    let common = pairs.filter(|(one, other)| one.weight == other.weight);
+    let alike = |one: &Term, other: &Term| (one.weight, one.author) == (other.weight, other.author);
+    let common = pairs.filter(|(one, other)| alike(one, other));
     let common = common.map(|(one, other)| Term {
         from: one.from.max(other.from),
         until: one.until.into_iter().chain(other.until).min(),
-        weight: one.weight,
+        ..*one
     });
     let mut common: Vec<Term> = common.filter(|term| term.from < term.end()).collect();
     common.sort_unstable();

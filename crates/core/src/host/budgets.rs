@@ -32,6 +32,17 @@ impl Host {
     /// What is spent of a window stays spent if the new limits have a window of the same length and
     /// unit.
     pub fn declare(&mut self, now: Timestamp, limits: Option<DeclaredLimits>, config: &Config) {
+        let limits = limits.map(|limits| limits.of_operator());
+        self.replace_limits(now, limits, config);
+    }
+
+    /// Puts `limits` in force, or the configured ones if it is `None`.
+    pub(super) fn replace_limits(
+        &mut self,
+        now: Timestamp,
+        limits: Option<DeclaredLimits>,
+        config: &Config,
+    ) {
         let old = self.bounds(now, config).rate;
         if limits.is_some() || self.rare.is_some() {
             let has_learned = self.has_learned();
@@ -340,7 +351,7 @@ impl Host {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
         }
         if by_rule.is_some() && !self.has_operators_limits() {
-            self.declare(now, by_rule, config);
+            self.replace_limits(now, by_rule, config);
             self.rare().is_by_rule = true;
         }
         if let Some(mut later) = later {

@@ -162,10 +162,10 @@ fn of_a_crawl_delay_and_an_operators_number_the_slower_counts() {
 #[test]
 fn a_crawl_delay_is_kept_with_the_state() {
     let mut key = Told::new();
-    assert_eq!(key.host.snapshot()[0], 23);
+    assert_eq!(key.host.snapshot()[0], 25);
     key.told(0, 2_000, DAY);
     let state = key.host.snapshot();
-    assert_eq!(state[..2], [24, 1]);
+    assert_eq!(state[..2], [26, 1]);
     key.host = Host::restore(&state, Told::at(0), &key.config).expect("a state");
     assert_eq!(key.host.snapshot(), state);
     assert_eq!(key.rate(1), 5);

@@ -180,7 +180,7 @@ impl Host {
         } = rule.unwrap_or(&none);
         let is_free = !self.has_operators_limits();
         if is_free && self.own_limits() != limits.as_ref() {
-            self.declare(now, limits.clone(), config);
+            self.replace_limits(now, limits.clone(), config);
         }
         let has_trouble = *trouble != TroubleNumbers::default();
         if limits.is_none() && spacing.is_none() && *learn && !has_trouble && self.rare.is_none() {

@@ -1,5 +1,6 @@
 //! Limits that are declared, changed and removed while permits are out.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use politely_core::Timestamp;
@@ -54,7 +55,46 @@ fn a_limit_that_comes_back_remembers_what_was_spent() {
             Decision::Granted(_)
         ));
     }
-    assert_eq!(left(&host, now, 0), 7);
+    assert_eq!(left(&host, now, 0), 5, "all five count");
+}
+
+#[test]
+fn what_leaves_under_a_limit_that_replaced_another_counts_for_both() {
+    let config = config(1_000.0, "1e6/s");
+    let (mut host, mut now) = (Host::new(&config, at(BEGIN_S)), at(BEGIN_S));
+    let mut permits = 0;
+    for _ in 0..20 {
+        for text in ["10/min", "10/h", "10/day@UTC"] {
+            host.declare(now, Some(limits(text)), &config);
+            for _ in 0..3 {
+                now = now + Duration::from_millis(10);
+                let asked = host.request(now, asks(1), &config);
+                permits += u32::from(matches!(asked, Decision::Granted(_)));
+            }
+        }
+    }
+    // The last limit was full when it was first declared, after six permits.
+    assert_eq!(permits, 16);
+}
+
+#[test]
+fn requests_that_follow_two_rules_in_turn_count_for_their_own_rule() {
+    let config = config(1_000.0, "1e6/s");
+    let (mut host, mut now) = (Host::new(&config, at(BEGIN_S)), at(BEGIN_S));
+    let rule = |text, pattern| limits(text).of_rule(pattern).into();
+    let rules = [
+        rule("10/h", "a.example/search"),
+        rule("30/min", "a.example"),
+    ];
+    for turn in 0..20 {
+        for (rule, most) in rules.iter().zip([10, 20]) {
+            now = now + Duration::from_millis(10);
+            host.follow_rule(now, Some(rule), &config);
+            let asked = host.request(now, AcquireRequest::default(), &config);
+            let is_granted = matches!(asked, Decision::Granted(_));
+            assert_eq!(is_granted, turn < most, "{turn}");
+        }
+    }
 }
 
 /// A step of the random history.
@@ -95,13 +135,14 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A permit as the judge knows it: its departure, its cost in the end, and the limits of its time.
+/// A permit as the judge knows it: its departure, its cost in the end, and the windows of the limits
+/// that permits were granted under up to it, since one was granted without any limit.
 #[derive(Clone, Debug)]
 struct Left {
     at: Timestamp,
     tokens: u64,
     requests: u64,
-    text: &'static str,
+    windows: BTreeSet<&'static str>,
 }
 
 /// Splits `90 tokens/h` into 90 and ` tokens/h`.
@@ -111,20 +152,22 @@ fn parts(limit: &str) -> (u64, &str) {
     (quantity.parse().expect("a number"), window)
 }
 
+fn each(text: &str) -> impl Iterator<Item = (u64, &str)> {
+    let limits = text.split("; ").filter(|limit| !limit.is_empty());
+    limits.map(parts)
+}
+
 /// Returns what each limit of `text` was charged in its window before `now`, and its quantity.
 fn charged(history: &[Left], now: Timestamp, text: &str) -> Vec<(u64, u64)> {
-    let windows = |text: &'static str| text.split("; ").filter(|limit| !limit.is_empty());
-    let charge = |limit: &str| {
-        let (quantity, window) = parts(limit);
+    let charge = |(quantity, window)| {
         let length = match window {
             " tokens/day@UTC" => 86_400,
             " tokens/h" => 3_600,
             _ => 60,
         };
         let since = now - Duration::from_secs(length);
-        let counted = history.iter().filter(|left| {
-            left.at > since && windows(left.text).any(|limit| parts(limit).1 == window)
-        });
+        let counted = history.iter();
+        let counted = counted.filter(|left| left.at > since && left.windows.contains(window));
         let is_tokens = window.contains("tokens");
         let cost = |left: &Left| {
             if is_tokens {
@@ -135,15 +178,14 @@ fn charged(history: &[Left], now: Timestamp, text: &str) -> Vec<(u64, u64)> {
         };
         (counted.map(cost).sum(), quantity)
     };
-    let limits = text.split("; ").filter(|limit| !limit.is_empty());
-    limits.map(charge).collect()
+    each(text).map(charge).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// The judge knows of each permit what it cost in the end, and which limits were in force when
-    /// it left. At the time of a grant, no window has more than its quantity of costs that were
+    /// The judge knows of each permit what it cost in the end, and which limits were declared before
+    /// it. At the time of a grant, no window has more than its quantity of costs that were
     /// charged to it. And what is left of each limit is exact, so every charge has returned to the
     /// windows that it was taken from.
     #[test]
@@ -154,6 +196,8 @@ proptest! {
         (config.lease, config.limits.in_flight) = (Duration::from_hours(2), 1_000);
         let (mut host, mut now) = (Host::new(&config, at(BEGIN_S)), at(BEGIN_S));
         let mut text = TEXTS[0];
+        let windows_of = |text: &'static str| each(text).map(|(_, window)| window);
+        let mut windows = BTreeSet::new();
         host.declare(now, Some(limits(text)), &config);
         let mut out: Vec<(Grant, usize)> = Vec::new();
         let mut history: Vec<Left> = Vec::new();
@@ -173,7 +217,11 @@ proptest! {
                 Step::Ask(amount) => {
                     if let Decision::Granted(grant) = host.request(now, asks(amount), &config) {
                         out.push((grant, history.len()));
-                        history.push(Left { at: now, tokens: amount, requests: 1, text });
+                        if text.is_empty() {
+                            windows.clear();
+                        }
+                        windows.extend(windows_of(text));
+                        history.push(Left { at: now, tokens: amount, requests: 1, windows: windows.clone() });
                         spent = host.spent();
                         for (sum, quantity) in charged(&history, now, text) {
                             prop_assert!(sum <= quantity, "{sum} of {text}: {history:?}");
