@@ -11,10 +11,14 @@
 //!     ^ ^                                               |    ^    | the rest doubles
 //!     | |                      served as before         |    +----+
 //!     | |                                               v
-//!     | +--- a refused URL is refused again: ------- Checking
-//!     |      the answer is ordinary here                |
+//!     | +--- a refused URL is refused again, --------- Checking
+//!     |      twice: the answer is ordinary here         |
 //!     +----- a refused URL is served: a limit ----------+
 //! ```
+//!
+//! The served page may have taken all that a slow limit allows, or a cache in front of the host
+//! served it. So one refused URL proves nothing: another served page follows after a longer rest,
+//! and another refused URL after as long a rest again.
 //!
 //! Workers that cannot ask for a page again send their next page after the rest. If it is served,
 //! the suspicion ends. They are told to ask for the refused pages later, and these then tell
@@ -62,9 +66,12 @@ pub(super) const RESTS: BreakerConfig = BreakerConfig {
     rest_max: Duration::from_mins(10),
 };
 
-/// The rest between the proof and a page that was refused: a limit of one request at a time would
-/// refuse it at once.
+/// The first rest between the proof and a page that was refused: a limit of one request at a time
+/// would refuse it at once. Later ones are as long as the rest before the proof, up to a bound.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
+const CHECK_AFTER_MAX: Duration = Duration::from_mins(1);
+/// The number of refused pages that are refused again before their answer is ordinary.
+const CHECKS: u8 = 2;
 
 /// What the answers of one host have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,6 +84,8 @@ pub(super) struct Suspicion {
     /// The URLs of the run that led to the last suspicion, if another page ended it. None of them
     /// was requested again yet.
     refused: SmallVec<[u32; 4]>,
+    /// Pages of the run that were refused again.
+    checked: u8,
     /// Suspicions that another page ended, since the last limit.
     false_alarms: u8,
     /// How often like answers come among others, see [`OFTEN_ODD`].
@@ -118,7 +127,7 @@ enum Effect {
     Suspect,
     /// The probe failed.
     Refused,
-    /// The next request may leave after [`CHECK_AFTER`], alone.
+    /// The next request may leave after a rest, alone.
     Check,
     /// The suspicion is over.
     Clear,
@@ -202,6 +211,7 @@ impl Suspicion {
             }
             (Stage::Suspected, Sight::Page) if probe => {
                 self.stage = Stage::Clear;
+                self.checked = 0;
                 self.refused.clone_from(&self.run);
                 self.false_alarms = self.false_alarms.saturating_add(1);
                 self.often = 0;
@@ -209,6 +219,11 @@ impl Suspicion {
                 (Effect::Clear, Doubt::None)
             }
             (Stage::Checking, Sight::Odd(alike)) if probe && *alike == self.alike => {
+                self.checked += 1;
+                if self.checked < CHECKS {
+                    self.stage = Stage::Suspected;
+                    return (Effect::Refused, Doubt::Suspected);
+                }
                 self.stage = Stage::Clear;
                 self.make_ordinary(*alike);
                 (Effect::Clear, Doubt::None)
@@ -269,7 +284,7 @@ impl Suspicion {
         self.ordinary.push(alike);
         self.limit.take_if(|limit| *limit == alike);
         self.refused.clear();
-        self.often = 0;
+        (self.often, self.checked) = (0, 0);
         self.end_run();
     }
 
@@ -313,6 +328,7 @@ impl Suspicion {
             alike,
             run,
             refused,
+            checked,
             false_alarms,
             often,
             limit,
@@ -327,7 +343,7 @@ impl Suspicion {
             *alike,
             run.clone(),
             refused.clone(),
-            *false_alarms,
+            (*checked, *false_alarms),
             *often,
             *limit,
             ordinary.clone(),
@@ -451,10 +467,20 @@ impl Host {
             Effect::Suspect | Effect::Refused => {
                 rare.quarantine.failure(now, &RESTS, rng);
             }
-            Effect::Check => rare.quarantine.check_next(now + CHECK_AFTER),
+            Effect::Check => rare
+                .quarantine
+                .check_next(now + check_after(rare.quarantine.rests())),
             Effect::Clear => rare.quarantine.success(),
         }
         doubt
+    }
+}
+
+/// Returns the rest between a proof that came after `rests` rests and a page that was refused.
+fn check_after(rests: u8) -> Duration {
+    match rests {
+        ..2 => CHECK_AFTER,
+        _ => (RESTS.rest_min * (1 << (rests - 1).min(9))).min(CHECK_AFTER_MAX),
     }
 }
 

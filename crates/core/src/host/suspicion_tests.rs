@@ -9,7 +9,7 @@ use crate::Rng;
 use crate::config::Config;
 use crate::control::LawConfig;
 use crate::fault::{Company, Outage};
-use crate::host::{AcquireRequest, Decision, Directions};
+use crate::host::{AcquireRequest, Decision, Directions, Grant};
 use crate::retry::{Attempt, Next, Policy};
 use crate::signal::Alike;
 
@@ -40,22 +40,18 @@ impl Site {
 
     /// Sends the request for `url` as soon as it may leave, and reports its answer.
     fn send(&mut self, url: &str, alike: Option<u32>, was_served: bool) -> Directions {
-        let (signal, status) = match alike {
-            Some(_) => (Signal::UrlError, 403),
-            None => (Signal::Ok, 200),
-        };
-        let report = Report {
-            status: Some(status),
-            alike: alike.map_or(Alike::Nothing, Alike::Of),
-            was_served,
-            ..Report::of(signal)
-        };
-        self.report(url, report)
+        self.report(url, answer(alike, was_served))
     }
 
     /// Sends the request for `url` as soon as it may leave, and reports `report`.
     fn report<'a>(&mut self, url: impl Into<Option<&'a str>>, report: Report) -> Directions {
-        let grant = loop {
+        let grant = self.granted();
+        self.told(grant, url, report)
+    }
+
+    /// Returns a permit as soon as there is one.
+    fn granted(&mut self) -> Grant {
+        loop {
             let asked = self
                 .host
                 .request(self.now, AcquireRequest::default(), &self.config);
@@ -64,7 +60,16 @@ impl Site {
                 // A gate that waits for a report names the present time.
                 Decision::Wait(wait) => self.now = wait.at.max(self.now + Duration::from_millis(1)),
             }
-        };
+        }
+    }
+
+    /// Reports `report` on the request for `url`.
+    fn told<'a>(
+        &mut self,
+        grant: Grant,
+        url: impl Into<Option<&'a str>>,
+        report: Report,
+    ) -> Directions {
         self.sent.push(self.now);
         let report = Report {
             resource: url.into().map(Resource::of),
@@ -93,6 +98,20 @@ impl Site {
                 doubt == Doubt::Suspected
             })
             .expect("a host that refuses everything is suspected")
+    }
+}
+
+/// Returns the report on a page, or on a 403 that shares `alike` with others.
+fn answer(alike: Option<u32>, was_served: bool) -> Report {
+    let (signal, status) = match alike {
+        Some(_) => (Signal::UrlError, 403),
+        None => (Signal::Ok, 200),
+    };
+    Report {
+        status: Some(status),
+        alike: alike.map_or(Alike::Nothing, Alike::Of),
+        was_served,
+        ..Report::of(signal)
     }
 }
 
@@ -136,12 +155,16 @@ fn a_proof_and_a_refused_page_that_is_served_tell_a_limit() {
 }
 
 #[test]
-fn a_page_that_is_refused_again_after_the_proof_makes_its_answer_ordinary() {
+fn pages_that_are_refused_again_after_two_proofs_make_their_answer_ordinary() {
     let mut site = Site::new();
     site.served(8);
     site.until_suspected();
+    let began = site.now;
     site.send("good/0", None, true);
-    assert_eq!(site.send("bad/1", Some(403), false).doubt, Doubt::None);
+    assert_eq!(site.send("bad/1", Some(403), false).doubt, Doubt::Suspected);
+    site.send("good/0", None, true);
+    assert_eq!(site.send("bad/2", Some(403), false).doubt, Doubt::None);
+    assert!(site.now.since(began) < Duration::from_secs(13));
     let began = site.now;
     for page in 0..100 {
         let directions = site.send(&format!("more/{page}"), Some(403), false);
@@ -149,6 +172,68 @@ fn a_page_that_is_refused_again_after_the_proof_makes_its_answer_ordinary() {
     }
     assert!(site.now.since(began) < Duration::from_secs(11), "10/s");
     assert_eq!(site.send("other", Some(404), false).doubt, Doubt::Unclear);
+}
+
+/// A bucket of the server's: it refuses by 403, and a cache may serve the pages that it served.
+struct Bucket {
+    rate: f64,
+    burst: f64,
+    tokens: f64,
+    at: Timestamp,
+    is_cached: bool,
+}
+
+impl Bucket {
+    /// Returns what the answer to a request at `now` shares with others.
+    fn refuses(&mut self, now: Timestamp, was_served: bool) -> Option<u32> {
+        let added = now.since(self.at).as_secs_f64() * self.rate;
+        (self.tokens, self.at) = (self.burst.min(self.tokens + added), now);
+        if was_served && self.is_cached {
+            return None;
+        }
+        let has_token = self.tokens >= 1.0;
+        self.tokens -= f64::from(u8::from(has_token));
+        (!has_token).then_some(403)
+    }
+}
+
+proptest! {
+    /// Pages that a limit refused are not taken for bad ones, however slow it is, whenever it is
+    /// met, and whoever serves the pages that are asked for again.
+    #[test]
+    fn a_slow_limit_is_learned_and_no_refused_page_is_ordinary(
+        (rate, burst) in (0.1_f64..2.0, 1_u32..20),
+        is_cached in any::<bool>(),
+        phase in 0_u64..10_000,
+    ) {
+        let mut site = Site::new();
+        site.now = site.now + Duration::from_millis(phase);
+        let burst = f64::from(burst);
+        let mut bucket = Bucket { rate, burst, tokens: burst, at: site.now, is_cached };
+        let (mut served, mut refused) = (Vec::new(), Vec::<String>::new());
+        let mut doubt = Doubt::None;
+        for page in 0..400 {
+            // As `fetch` does: a proof while the host is suspected, then a refused page.
+            let (url, was_served) = match (doubt, served.first()) {
+                (Doubt::Suspected, Some(first)) => (String::clone(first), true),
+                (Doubt::Checking, _) if !refused.is_empty() => (refused.remove(0), false),
+                _ => (format!("page/{page}"), false),
+            };
+            let grant = site.granted();
+            let alike = bucket.refuses(site.now, was_served);
+            doubt = site.told(grant, &*url, answer(alike, was_served)).doubt;
+            if doubt == Doubt::Limited {
+                return Ok(());
+            }
+            prop_assert!(alike.is_none() || doubt != Doubt::None || served.is_empty(), "{page}");
+            match alike {
+                None => served.push(url),
+                Some(_) if !was_served => refused.push(url),
+                Some(_) => {}
+            }
+        }
+        prop_assert!(refused.is_empty(), "it is not learned");
+    }
 }
 
 #[test]
