@@ -64,15 +64,18 @@ impl OwnMachine {
         is_at_fault
     }
 
-    /// Returns whether a request of the worker may leave. While it pauses, that is a probe.
+    /// Returns whether a request of the worker to the host of `key` may leave. While it pauses, that
+    /// is a probe.
     ///
     /// # Errors
     /// The time of the next probe.
-    pub fn may_send(&self, now: Timestamp) -> Result<(), Timestamp> {
+    pub fn may_send(&self, now: Timestamp, key: &Key) -> Result<(), Timestamp> {
         if !self.is_paused.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.seen.lock().machine.may_send(now)
+        let mut seen = self.seen.lock();
+        let has_answered = seen.answered.contains(&hash(key));
+        seen.machine.may_send(now, has_answered)
     }
 }
 

@@ -5,7 +5,8 @@
 //! pause, and one request every [`PROBE_EVERY`] finds out whether a host answers again.
 //!
 //! A host that never answered may not exist, so its silence is a sign only beside that of a host
-//! which did answer. Few hosts may well be down together. So a pause for fewer than [`HOSTS_SURE`]
+//! which did answer. Its name may be one that no resolver can look up: that is a sign until another
+//! host answers, and hosts that answered before go on meanwhile. Few hosts may well be down together. So a pause for fewer than [`HOSTS_SURE`]
 //! hosts that answered ends after [`UNSURE_MAX`], and then the hosts are judged as ever, until one
 //! answers. No host can take this machine's descriptors: a pause without them lasts as long as the
 //! probes find none.
@@ -13,6 +14,7 @@
 //! A full disk shows itself at the first write that fails. Answers could not be kept then, so no
 //! request is sent until the caller finds room: its probes are writes.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -26,6 +28,10 @@ pub const PROBE_EVERY: Duration = Duration::from_secs(3);
 const UNRESOLVED_MIN: usize = 2;
 /// The number of hosts that answered before and are silent now from which on the link is at fault.
 const SILENT_MIN: usize = 3;
+/// The most failing hosts that are remembered, of those that answered before and of others.
+const FAILING_MAX: usize = 64;
+/// The most hosts that are remembered as unresolved while others answered.
+const UNRESOLVED_MAX: usize = 1_024;
 /// The number of hosts from which on a pause has no end of its own. One of so many silent hosts is
 /// enough if it answered before.
 pub const HOSTS_SURE: usize = 5;
@@ -58,9 +64,11 @@ impl Trouble {
 /// The state of this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// The hosts that failed since the last answer: at most [`HOSTS_SURE`] that never answered, and
-    /// as many others.
+    /// The hosts that failed since the last answer.
     failing: SmallVec<[Failing; 4]>,
+    /// Hosts that never answered, and whose names could not be looked up before another one
+    /// answered.
+    unresolved: VecDeque<u32>,
     pause: Option<Pause>,
     /// Whether a pause ended without an answer.
     is_unsure: bool,
@@ -73,7 +81,8 @@ struct Failing {
     /// The host's hash.
     host: u32,
     trouble: Trouble,
-    /// Whether the host may not exist: it is silent, and never answered.
+    has_answered: bool,
+    /// Whether the failure is no sign by itself, because the host may not exist.
     is_stranger: bool,
 }
 
@@ -92,11 +101,14 @@ impl Machine {
         if self.failing.is_empty() {
             return None;
         }
-        let pause = self.pause;
-        *self = Self {
-            full_since: self.full_since,
-            ..Self::default()
-        };
+        let pause = self.pause.take();
+        self.is_unsure = false;
+        let unresolved = self.failing.drain(..).filter(|host| {
+            host.trouble == Trouble::Unresolved && !host.has_answered && !host.is_stranger
+        });
+        self.unresolved.extend(unresolved.map(|host| host.host));
+        let surplus = self.unresolved.len().saturating_sub(UNRESOLVED_MAX);
+        self.unresolved.drain(..surplus);
         pause.map(|pause| now.since(pause.since))
     }
 
@@ -109,15 +121,20 @@ impl Machine {
         has_answered: bool,
         trouble: Trouble,
     ) -> bool {
-        let is_stranger = trouble == Trouble::Silent && !has_answered;
-        let alike = |known: &&Failing| known.is_stranger == is_stranger;
-        if self.failing.iter().filter(alike).count() < HOSTS_SURE
+        let may_not_exist = match trouble {
+            Trouble::Unresolved => self.unresolved.contains(&host),
+            Trouble::Silent => true,
+            Trouble::OutOfDescriptors => false,
+        };
+        let alike = |known: &&Failing| known.has_answered == has_answered;
+        if self.failing.iter().filter(alike).count() < FAILING_MAX
             && self.failing.iter().all(|known| known.host != host)
         {
             self.failing.push(Failing {
                 host,
                 trouble,
-                is_stranger,
+                has_answered,
+                is_stranger: may_not_exist && !has_answered,
             });
         }
         let count = |of| {
@@ -163,11 +180,12 @@ impl Machine {
         self.full_since.is_some()
     }
 
-    /// Returns whether a request may be sent at `now`. While requests pause, that is a probe.
+    /// Returns whether a request may be sent at `now` to a host, which answered before if
+    /// `has_answered`. While requests pause, that is a probe.
     ///
     /// # Errors
     /// The time of the next probe.
-    pub fn may_send(&mut self, now: Timestamp) -> Result<(), Timestamp> {
+    pub fn may_send(&mut self, now: Timestamp, has_answered: bool) -> Result<(), Timestamp> {
         if self.full_since.is_some() {
             return Err(now + PROBE_EVERY);
         }
@@ -180,6 +198,13 @@ impl Machine {
         {
             self.pause = None;
             self.is_unsure = true;
+            return Ok(());
+        }
+        let is_of_unknown_names = || {
+            let mut failing = self.failing.iter();
+            failing.all(|host| host.trouble == Trouble::Unresolved && !host.has_answered)
+        };
+        if has_answered && is_of_unknown_names() {
             return Ok(());
         }
         if now < pause.next_probe {
@@ -214,14 +239,14 @@ mod tests {
             !machine.failed(at(1), 1, true, Trouble::Unresolved),
             "the same host"
         );
-        assert_eq!(machine.may_send(at(1)), Ok(()));
+        assert_eq!(machine.may_send(at(1), false), Ok(()));
         assert!(machine.failed(at(2), 2, true, Trouble::Unresolved));
-        assert_eq!(machine.may_send(at(2)), Err(at(5)));
-        assert_eq!(machine.may_send(at(5)), Ok(()), "a probe");
-        assert_eq!(machine.may_send(at(5)), Err(at(8)));
+        assert_eq!(machine.may_send(at(2), false), Err(at(5)));
+        assert_eq!(machine.may_send(at(5), false), Ok(()), "a probe");
+        assert_eq!(machine.may_send(at(5), false), Err(at(8)));
         assert!(machine.failed(at(6), 1, true, Trouble::Silent));
         assert_eq!(machine.answered(at(9)), Some(Duration::from_secs(7)));
-        assert_eq!(machine.may_send(at(9)), Ok(()));
+        assert_eq!(machine.may_send(at(9), false), Ok(()));
     }
 
     #[test]
@@ -242,8 +267,8 @@ mod tests {
                 machine.failed(at(0), host, true, Trouble::Silent);
             }
             let late = at(UNSURE_MAX.as_secs());
-            assert_eq!(machine.may_send(late), Ok(()), "a probe or more");
-            assert_eq!(machine.may_send(late).is_ok(), sends);
+            assert_eq!(machine.may_send(late, false), Ok(()), "a probe or more");
+            assert_eq!(machine.may_send(late, false).is_ok(), sends);
             assert_eq!(machine.failed(late, 0, true, Trouble::Silent), !sends);
         }
     }
@@ -274,8 +299,31 @@ mod tests {
         silent(&mut machine, 0..1, true);
         silent(&mut machine, 1..100, false);
         let end = at(UNSURE_MAX.as_secs());
-        assert_eq!([machine.may_send(end), machine.may_send(end)], [Ok(()); 2]);
+        assert_eq!(
+            [machine.may_send(end, false), machine.may_send(end, false)],
+            [Ok(()); 2]
+        );
         assert!(!silent(&mut machine, 1..100, false), "judged as ever");
+    }
+
+    #[test]
+    fn names_that_nobody_can_look_up_stop_no_host_that_answers() {
+        let mut machine = Machine::default();
+        let lame = 0..100;
+        for host in lame.clone() {
+            machine.failed(at(0), host, false, Trouble::Unresolved);
+        }
+        assert!(machine.may_send(at(1), false).is_err());
+        assert_eq!(machine.may_send(at(1), true), Ok(()), "it has an address");
+        assert!(machine.answered(at(1)).is_some());
+        for host in lame.take(FAILING_MAX) {
+            let is_excused = machine.failed(at(2), host, false, Trouble::Unresolved);
+            assert!(!is_excused, "another host answered meanwhile");
+            assert_eq!(machine.may_send(at(2), false), Ok(()));
+        }
+        machine.failed(at(3), 200, true, Trouble::Unresolved);
+        assert!(machine.failed(at(3), 201, true, Trouble::Unresolved));
+        assert!(machine.may_send(at(3), true).is_err(), "it is the resolver");
     }
 
     #[test]
@@ -286,11 +334,15 @@ mod tests {
         machine.failed(at(1), 1, true, Trouble::OutOfDescriptors);
         machine.answered(at(2));
         for secs in 2..100 {
-            assert_eq!(machine.may_send(at(secs)), Err(at(secs + 3)), "no probe");
+            assert_eq!(
+                machine.may_send(at(secs), false),
+                Err(at(secs + 3)),
+                "no probe"
+            );
         }
         assert_eq!(machine.paused_since(), Some(at(0)));
         assert_eq!(machine.has_room(at(100)), Some(Duration::from_secs(100)));
-        assert_eq!(machine.may_send(at(100)), Ok(()));
+        assert_eq!(machine.may_send(at(100), false), Ok(()));
         assert_eq!(machine.has_room(at(101)), None);
     }
 
@@ -298,7 +350,7 @@ mod tests {
     fn without_descriptors_a_single_host_is_enough() {
         let mut machine = Machine::default();
         assert!(machine.failed(at(0), 1, true, Trouble::OutOfDescriptors));
-        assert_eq!(machine.may_send(at(1)), Err(at(3)));
+        assert_eq!(machine.may_send(at(1), false), Err(at(3)));
     }
 
     proptest! {
@@ -313,15 +365,15 @@ mod tests {
                 machine.failed(at(0), host, true, Trouble::Silent);
             }
             let begin = at(UNSURE_MAX.as_secs());
-            machine.may_send(begin).unwrap();
+            machine.may_send(begin, false).unwrap();
             let mut now = begin;
             prop_assert!(machine.failed(now, 0, true, Trouble::OutOfDescriptors));
             let since = machine.paused_since();
             prop_assert!(since.is_some());
             for (secs, host, under_way) in steps {
                 now = now + Duration::from_secs(secs);
-                if machine.may_send(now).is_ok() {
-                    prop_assert_eq!(machine.may_send(now), Err(now + PROBE_EVERY), "one probe");
+                if machine.may_send(now, false).is_ok() {
+                    prop_assert_eq!(machine.may_send(now, false), Err(now + PROBE_EVERY), "one probe");
                     prop_assert!(machine.failed(now, host, true, Trouble::OutOfDescriptors));
                 }
                 if let Some(trouble) = under_way {
@@ -330,7 +382,7 @@ mod tests {
                 prop_assert_eq!(machine.paused_since(), since);
             }
             prop_assert_eq!(machine.answered(now), since.map(|since| now.since(since)));
-            prop_assert_eq!([machine.may_send(now), machine.may_send(now)], [Ok(()); 2]);
+            prop_assert_eq!([machine.may_send(now, false), machine.may_send(now, false)], [Ok(()); 2]);
         }
     }
 
@@ -347,8 +399,8 @@ mod tests {
         machine.failed(at(0), 1, true, Trouble::OutOfDescriptors);
         machine.failed(at(1000), 1, true, Trouble::Silent);
         let end = at(1000 + UNSURE_MAX.as_secs());
-        assert_eq!(machine.may_send(end), Ok(()));
-        assert_eq!(machine.may_send(end), Ok(()));
+        assert_eq!(machine.may_send(end, false), Ok(()));
+        assert_eq!(machine.may_send(end, false), Ok(()));
         assert!(!machine.failed(end, 1, true, Trouble::Silent));
     }
 }

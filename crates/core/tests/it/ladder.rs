@@ -145,7 +145,7 @@ impl Worker {
     fn crawl(mut self) -> Self {
         while self.sites.iter().any(Site::has_pages) {
             assert!(self.now.since(BEGIN) < Duration::from_hours(24), "it ends");
-            if let Err(probe) = self.machine.may_send(self.now) {
+            if let Err(probe) = self.machine.may_send(self.now, false) {
                 self.now = probe;
                 continue;
             }

@@ -131,11 +131,14 @@ impl Coordinator {
                 continue;
             }
             let item = item as u32;
-            if let Err(probe) = worker.own_machine.may_send(call.began) {
+            let understood = self.understand(worker, item, asked, wait);
+            if let Ok(wanted) = &understood
+                && let Err(probe) = (worker.own_machine).may_send(call.began, &wanted.keys[0])
+            {
                 call.wait(item, probe, "the worker's own network fails", 0);
                 continue;
             }
-            match self.understand(worker, item, asked, wait) {
+            match understood {
                 Err(Quick::Error(error)) => call.answer(Answer::Error { item, error }),
                 Err(Quick::Granted(number)) => call.again(item, number),
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),

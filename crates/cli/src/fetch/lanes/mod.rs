@@ -94,6 +94,9 @@ pub(crate) struct Lanes {
     sum: Tally,
     /// Whether the network of this machine works.
     machine: Machine,
+    /// The lanes that wait for the machine's next probe, and its time.
+    paused: Vec<LaneId>,
+    next_probe: Timestamp,
     /// The run's retry budget.
     budget: Budget,
     policy: Policy,
@@ -122,6 +125,8 @@ impl Lanes {
             finished: Vec::new(),
             sum: Tally::default(),
             machine: Machine::default(),
+            paused: Vec::new(),
+            next_probe: Timestamp::NEVER,
             budget: Budget::UNTOUCHED,
             policy,
         }
@@ -377,6 +382,7 @@ impl Lanes {
         for lane in &mut self.all {
             lane.outage.forget_trouble();
         }
+        self.resume(now);
         Some(paused)
     }
 

@@ -82,6 +82,9 @@ impl Lanes {
             // Nothing can be written, so no page can be finished or taken out of the crawl.
             return Take::Wait(None);
         }
+        if now >= self.next_probe {
+            self.resume(now);
+        }
         if let Some((id, page)) = self.finished.pop() {
             self.waiting -= 1;
             return Take::Finish(id, page);
@@ -89,11 +92,8 @@ impl Lanes {
         if let Some(id) = self.low.pop() {
             return Take::Fill(id, None);
         }
-        if self.due.peek_due().is_some_and(|at| at <= now)
-            && let Err(next_probe) = self.machine.may_send(now)
-        {
-            return Take::Wait(Some(next_probe));
-        }
+        // Whether this machine lets requests to hosts leave that never answered, and to others.
+        let mut of_machine = [None; 2];
         while let Some((_, (id, stamp))) = self.due.pop_due(now) {
             if id >= GATES {
                 self.let_in(id - GATES, stamp, now);
@@ -104,6 +104,15 @@ impl Lanes {
                 continue;
             }
             lane.due = None;
+            let has_answered = lane.outage.has_answered();
+            let may_send = of_machine[usize::from(has_answered)]
+                .get_or_insert_with(|| self.machine.may_send(now, has_answered));
+            if let Err(next_probe) = *may_send {
+                self.paused.push(id);
+                self.next_probe = next_probe;
+                continue;
+            }
+            let lane = &mut self.all[id as usize];
             let next = lane.next(now);
             if !self.may_begin(id, &next) {
                 continue;
@@ -173,7 +182,15 @@ impl Lanes {
         if self.waiting == self.aside && self.in_flight == 0 && !self.input_open {
             return Take::Done;
         }
-        Take::Wait(self.due.peek_due())
+        let probe = (!self.paused.is_empty()).then_some(self.next_probe);
+        Take::Wait(self.due.peek_due().into_iter().chain(probe).min())
+    }
+
+    /// Lets the lanes that the machine's pause keeps ask again.
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        for id in std::mem::take(&mut self.paused) {
+            self.schedule(id, now);
+        }
     }
 
     /// Takes the next page of lane `id`, if it may leave or ends without a request.

@@ -345,7 +345,7 @@ impl Attempts {
         };
         let ask = waiting.ask(plan);
         let permit = async {
-            self.until_machine_works().await;
+            self.until_machine_works(plan.key()).await;
             let consumer = consumer.unwrap_or_default();
             self.limiter
                 .acquire_planned(plan, ask, head, consumer)
@@ -354,11 +354,11 @@ impl Attempts {
         Ok(waiting.during(plan, permit).await??)
     }
 
-    /// Waits while this machine's network is at fault.
-    async fn until_machine_works(&self) {
+    /// Waits while this machine's network is at fault, as far as that concerns the host of `key`.
+    async fn until_machine_works(&self, key: &Key) {
         loop {
             let now = self.limiter.now();
-            let Err(probe) = self.own_machine.may_send(now) else {
+            let Err(probe) = self.own_machine.may_send(now, key) else {
                 return;
             };
             sleep(probe.since(now)).await;
