@@ -6,23 +6,29 @@
 //! | file | the question that it answers |
 //! | --- | --- |
 //! | `listen` | Which connections are there, and how do they end? |
+//! | `caller` | Has a caller left? |
+//! | `reload` | What changes at SIGHUP? |
 //! | `access` | May this caller use the proxy? |
 //! | `way` | Where does the request go? |
 //! | `hops` | Which header fields are for this hop only? |
 //! | `wishes` | What does the caller ask of the limits? |
 //! | `body` | Can the body be sent again? |
 //! | `upstream` | How does a request reach its host? |
+//! | `links` | How do URLs in an answer lead back through the gateway? |
 //! | `guard` | Which addresses may be connected to? |
 //! | `tunnel` | How do the bytes of CONNECT and of WebSocket pass? |
 //! | `problem` | What is the caller told when there is no answer? |
 
 mod access;
 mod body;
+mod caller;
 mod forward;
 mod guard;
 mod hops;
+mod links;
 mod listen;
 mod problem;
+mod reload;
 mod tunnel;
 mod upstream;
 mod way;
@@ -60,7 +66,14 @@ pub(crate) fn run(mut args: ProxyArgs) -> Result<Exit, Wrong> {
             Some(_) => "the engine",
             None => "the coordinator",
         };
-        let proxy = Arc::new(proxy(&mut args)?);
+        let settings = settings(&mut args)?;
+        let proxy = Arc::new(proxy(&mut args, &settings)?);
+        let files = reload::Files {
+            // The rules of a preset do not change.
+            policy: settings.policy.clone().filter(|_| args.preset.is_none()),
+            tokens: args.token_file.take(),
+        };
+        tokio::spawn(reload::at_hangups(files, settings, Arc::clone(&proxy))?);
         let listener = TcpListener::bind(args.listen).await;
         let address = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) = address.map_err(|why| {
@@ -81,7 +94,14 @@ pub(crate) fn run(mut args: ProxyArgs) -> Result<Exit, Wrong> {
     })
 }
 
-fn proxy(args: &mut ProxyArgs) -> Result<Proxy, Wrong> {
+fn settings(args: &mut ProxyArgs) -> Result<Settings, Wrong> {
+    let mut knobs = args.knobs();
+    // The settings know a preset as the policy of that name.
+    knobs.policy = knobs.policy.or(args.preset.clone().map(Into::into));
+    Settings::checked(knobs).map_err(Wrong)
+}
+
+fn proxy(args: &mut ProxyArgs, settings: &Settings) -> Result<Proxy, Wrong> {
     let tokens = match &args.token_file {
         Some(file) => serve::tokens(Some(file))?,
         None => None,
@@ -93,21 +113,16 @@ fn proxy(args: &mut ProxyArgs) -> Result<Proxy, Wrong> {
             args.listen
         )));
     }
-    let mut knobs = args.knobs();
-    // The settings know a preset as the policy of that name.
-    knobs.policy = knobs.policy.or(args.preset.clone().map(Into::into));
-    let settings = Settings::checked(knobs).map_err(Wrong)?;
-    let limiter = limiter(&settings, HOSTS_MAX)?;
+    let limiter = limiter(settings, HOSTS_MAX)?;
     let book = match (&args.preset, &settings.policy) {
         (Some(name), _) => Some(presets::parse(name, presets::find(name)?)?),
         (None, Some(file)) => Some(read_some(file)?),
         (None, None) => None,
     };
-    let rules = (!limiter.is_shared()).then(|| book.clone().unwrap_or_default());
     if let Some(book) = book {
-        limiter.set_policy(labelled(book, &settings)?);
+        limiter.set_policy(labelled(book, settings)?);
     }
-    let policy = retry_policy(&settings);
+    let policy = retry_policy(settings);
     let (per_key, global) = budgets(&policy);
     let attempts = Attempts::new(limiter.clone()).policy(policy);
     let layer = PoliteLayer::new(attempts.budgets(per_key, global)).replayed_by::<Kept>();
@@ -119,7 +134,6 @@ fn proxy(args: &mut ProxyArgs) -> Result<Proxy, Wrong> {
         guard,
         service: layer.layer(upstream),
         limiter,
-        rules,
         wait_max: args.wait,
         tells_waits: !args.no_wait_headers,
     })

@@ -8,6 +8,7 @@ mod limits;
 mod safety;
 mod smuggling;
 mod streams;
+mod usage;
 mod waits;
 
 use std::path::Path;
