@@ -1,5 +1,6 @@
 //! `politely serve`: the coordinator, from `politely-server`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,8 @@ use politely_server::{
     Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Grpc, Options, PolicyRead,
     PolicyReads, PolicyRefused, Reload, Server, Settings, Token, Tokens,
 };
+
+use tokio::task::JoinHandle;
 
 use crate::args::{ServeArgs, ServedKey};
 use crate::config::{cut_in_force, declared, sound};
@@ -109,12 +112,17 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         if let Some(dir) = &state {
             log::say(&format!("politely: state in {}", dir.display()));
         }
+        let proxying = proxy(args, server.address()).await?;
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
         tokio::spawn(tell_trouble(limiter, "the engine"));
         let ended = async {
             end().await;
             service_manager::tell_stopping();
+            if let Some(proxying) = proxying {
+                // The requests of the proxy report to this coordinator, so it ends after them.
+                let _ = proxying.await;
+            }
         };
         if server.run(ended).await {
             return Ok(Exit::AllFetched);
@@ -144,6 +152,24 @@ pub(crate) async fn tell_trouble(limiter: Limiter, who: &str) {
         tokio::time::sleep(LOOK_EVERY).await;
         trouble = limiter.last_error();
     }
+}
+
+/// Starts the proxy of `--proxy`, which ends with this process.
+#[cfg(feature = "proxy")]
+async fn proxy(args: &ServeArgs, coordinator: SocketAddr) -> Result<Option<JoinHandle<()>>, Wrong> {
+    let Some(listen) = args.proxy else {
+        return Ok(None);
+    };
+    let started = crate::proxy::beside(args, listen, coordinator).await?;
+    log::say(&format!("politely: proxy on {}", started.url));
+    Ok(Some(tokio::spawn(started.serve(end()))))
+}
+
+#[cfg(not(feature = "proxy"))]
+async fn proxy(args: &ServeArgs, _: SocketAddr) -> Result<Option<JoinHandle<()>>, Wrong> {
+    let is_wanted = args.proxy.is_some();
+    let without = || crate::build::without("`politely serve --proxy`", "proxy");
+    is_wanted.then(without).map_or(Ok(None), Err)
 }
 
 /// Reads the tokens and the policy again at each SIGHUP, and the policy when its file changes. The

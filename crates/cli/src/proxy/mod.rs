@@ -34,19 +34,21 @@ mod upstream;
 mod way;
 mod wishes;
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use clap::{Args as _, FromArgMatches as _};
 use politely::attempts::Attempts;
 use politely::layer::PoliteLayer;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tower::Layer as _;
 
-use crate::args::ProxyArgs;
+use crate::args::{ProxyArgs, ServeArgs};
 use crate::config::Settings;
 use crate::exit::{Exit, Wrong, io_words, runtime};
 use crate::fetch::{Resolver, budgets, labelled, limiter, read_some, retry_policy};
-use crate::{log, presets, serve, service_manager};
+use crate::{log, presets, serve, service_manager, token};
 
 use access::Access;
 use body::Kept;
@@ -58,7 +60,14 @@ use way::Routes;
 /// The maximum number of hosts whose limits are kept: about 300 MB at most. Callers choose hosts.
 const HOSTS_MAX: usize = 1 << 20;
 
-pub(crate) fn run(mut args: ProxyArgs) -> Result<Exit, Wrong> {
+/// A proxy that listens.
+pub(crate) struct Started {
+    listener: TcpListener,
+    pub(crate) url: String,
+    proxy: Arc<Proxy>,
+}
+
+pub(crate) fn run(args: ProxyArgs) -> Result<Exit, Wrong> {
     let runtime = runtime(&mut Builder::new_multi_thread())?;
     runtime.block_on(async {
         let ended = serve::end();
@@ -66,6 +75,50 @@ pub(crate) fn run(mut args: ProxyArgs) -> Result<Exit, Wrong> {
             Some(_) => "the engine",
             None => "the coordinator",
         };
+        let started = Started::new(args).await?;
+        log::say(&format!("politely: {}", started.url));
+        let limiter = &started.proxy.limiter;
+        service_manager::tell_ready(&started.url);
+        tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
+        if limiter.is_shared() {
+            tokio::spawn(serve::tell_trouble(limiter.clone(), shares_by));
+        }
+        started.serve(ended).await;
+        Ok(Exit::AllFetched)
+    })
+}
+
+/// Starts the proxy of `serve --proxy`, a worker of the coordinator at `coordinator`.
+pub(crate) async fn beside(
+    serve: &ServeArgs,
+    listen: SocketAddr,
+    mut coordinator: SocketAddr,
+) -> Result<Started, Wrong> {
+    if serve.token_file.is_some() && token::read(None)?.is_none() {
+        let why = "--proxy with --token-file: put the token of a worker into POLITELY_TOKEN";
+        return Err(Wrong(why.to_owned()));
+    }
+    if coordinator.ip().is_unspecified() {
+        coordinator.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    let flags = [
+        format!("--listen={listen}"),
+        format!("--coordinator=http://{coordinator}"),
+    ];
+    let command = ProxyArgs::augment_args(clap::Command::new("proxy").no_binary_name(true));
+    let read = command.try_get_matches_from(flags);
+    let read = read.and_then(|read| ProxyArgs::from_arg_matches(&read));
+    let args = read.map_err(|why| Wrong(why.to_string()))?;
+    Started::new(ProxyArgs {
+        route: serve.route.clone(),
+        token_file: serve.token_file.clone(),
+        ..args
+    })
+    .await
+}
+
+impl Started {
+    async fn new(mut args: ProxyArgs) -> Result<Self, Wrong> {
         let settings = settings(&mut args)?;
         let proxy = Arc::new(proxy(&mut args, &settings)?);
         let files = reload::Files {
@@ -83,15 +136,17 @@ pub(crate) fn run(mut args: ProxyArgs) -> Result<Exit, Wrong> {
                 io_words(&why)
             ))
         })?;
-        log::say(&format!("politely: http://{address}"));
-        service_manager::tell_ready(&format!("http://{address}"));
-        tokio::spawn(service_manager::feed_watchdog(proxy.limiter.clone()));
-        if proxy.limiter.is_shared() {
-            tokio::spawn(serve::tell_trouble(proxy.limiter.clone(), shares_by));
-        }
-        listen::serve(listener, proxy, ended).await;
-        Ok(Exit::AllFetched)
-    })
+        Ok(Self {
+            listener,
+            url: format!("http://{address}"),
+            proxy,
+        })
+    }
+
+    /// Answers requests until `ended`, and those in flight after it.
+    pub(crate) async fn serve(self, ended: impl Future<Output = ()>) {
+        listen::serve(self.listener, self.proxy, ended).await;
+    }
 }
 
 fn settings(args: &mut ProxyArgs) -> Result<Settings, Wrong> {

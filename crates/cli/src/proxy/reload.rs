@@ -28,9 +28,6 @@ pub(super) fn at_hangups(
     let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
     Ok(async move {
         while hangups.recv().await.is_some() {
-            if files.policy.is_none() && files.tokens.is_none() {
-                log::say("politely: SIGHUP: neither --policy nor --token-file, nothing changed");
-            }
             if let Some(file) = &files.policy {
                 let book = read_some(file).and_then(|book| labelled(book, &settings));
                 tell(file, book.map(|book| proxy.limiter.set_policy(book)));
