@@ -5,8 +5,8 @@
 //! its memory does not grow with the body. The rules are those of `politely_client.usage` of the
 //! Python client:
 //!
-//! - The last usage of `OpenAI` and Gemini counts. A stream's usage without output is a placeholder,
-//!   and states the input only.
+//! - The last usage of `OpenAI` and Gemini counts. A stream's usage without output is a
+//!   placeholder, and states the input only.
 //! - The largest numbers of Anthropic count. Tokens that were written into its cache are input, and
 //!   those that were read from it are not. The output in a `message_start` is a placeholder.
 //! - An object counts once it is whole. A number that is not whole or below 0 is ignored.
