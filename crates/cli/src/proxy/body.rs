@@ -33,7 +33,7 @@ const ASKED_MAX: Duration = Duration::from_secs(1);
 /// The body of a request.
 pub(super) enum Sent {
     /// A short body, which came before the request waits.
-    Kept(Option<Bytes>, Option<HeaderMap>),
+    Kept(Option<Bytes>, Option<Box<HeaderMap>>),
     /// A body whose beginning is read while its request waits, and the rest when it is sent.
     Stream(Stream),
 }
@@ -47,7 +47,7 @@ struct Early {
     body: Option<UnsyncBoxBody<Bytes, CallerGone>>,
     /// The part that was read during the wait.
     bytes: BytesMut,
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
     is_whole: bool,
     is_sent: bool,
     is_answered: bool,
@@ -157,7 +157,7 @@ impl Early {
             match ready!(self.poll_rest(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(part) => self.bytes.extend_from_slice(&part),
-                    Err(frame) => self.trailers = frame.into_trailers().ok(),
+                    Err(frame) => self.trailers = frame.into_trailers().ok().map(Box::new),
                 },
                 Some(Err(gone)) => return Poll::Ready(Err(gone)),
                 None => {}
@@ -198,7 +198,7 @@ impl Early {
             return Poll::Ready(Some(Ok(Frame::data(self.bytes.split().freeze()))));
         }
         if let Some(trailers) = self.trailers.take() {
-            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
         if self.is_whole {
             return Poll::Ready(None);
@@ -261,7 +261,7 @@ impl Body for Sent {
                 let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
                 let frame = bytes.map(Frame::data);
                 frame
-                    .or_else(|| trailers.take().map(Frame::trailers))
+                    .or_else(|| trailers.take().map(|trailers| Frame::trailers(*trailers)))
                     .map(Ok)
             }
             Self::Stream(stream) => ready!(stream.lock().poll_sent(cx)),

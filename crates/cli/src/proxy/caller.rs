@@ -36,9 +36,9 @@ impl AsyncRead for Caller {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buffer.initialize_unfilled()) {
+            match self.0.try_read_buf(buffer) {
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read.map(|bytes| buffer.advance(bytes))),
+                read => return Poll::Ready(read.map(drop)),
             }
         }
     }

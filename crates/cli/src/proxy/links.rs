@@ -12,6 +12,10 @@ use super::way::Back;
 
 /// Rewrites the URLs in the header fields of the answer to a request for `uri`.
 pub(super) fn lead_back(headers: &mut HeaderMap, uri: &Uri, back: &Back) {
+    let named = [LOCATION, CONTENT_LOCATION, SET_COOKIE];
+    if *back == Back::None || !named.iter().any(|name| headers.contains_key(name)) {
+        return;
+    }
     let Ok(own) = Url::parse(&uri.to_string()) else {
         return;
     };
@@ -21,9 +25,6 @@ pub(super) fn lead_back(headers: &mut HeaderMap, uri: &Uri, back: &Back) {
         if let Some(link) = link.and_then(|link| link.parse().ok()) {
             headers.insert(name, link);
         }
-    }
-    if *back == Back::None || !headers.contains_key(SET_COOKIE) {
-        return;
     }
     let cookies: Vec<HeaderValue> = headers.get_all(SET_COOKIE).into_iter().cloned().collect();
     headers.remove(SET_COOKIE);

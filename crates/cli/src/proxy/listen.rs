@@ -66,7 +66,8 @@ pub(super) async fn serve(
         let proxy = Arc::clone(&proxy);
         let service = service_fn(move |request: Request<Incoming>| {
             let proxy = Arc::clone(&proxy);
-            async move { Ok::<_, Infallible>(proxy.answer(request, own).await) }
+            // hyper keeps the memory of the future as long as the connection.
+            Box::pin(async move { Ok::<_, Infallible>(proxy.answer(request, own).await) })
         });
         let caller = Caller::new(stream);
         let stream = TokioIo::new(caller.clone());

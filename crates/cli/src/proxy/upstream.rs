@@ -24,8 +24,6 @@ use crate::exit::Wrong;
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The time between two probes of an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The maximum number of header fields of an answer; hyper's default is 100.
-const HEADER_FIELDS_MAX: usize = 1000;
 /// The maximum size of an answer's head, in bytes, as in Chromium.
 const HEAD_MAX: u32 = 256 << 10;
 
@@ -107,7 +105,6 @@ impl Clients {
                 .pool_timer(TokioTimer::new())
                 // Some servers know header names only as curl and browsers write them.
                 .http1_title_case_headers(true)
-                .http1_max_headers(HEADER_FIELDS_MAX)
                 .http1_max_buf_size(HEAD_MAX as usize)
                 .http2_max_header_list_size(HEAD_MAX)
                 .build(connector)
