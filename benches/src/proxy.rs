@@ -292,5 +292,5 @@ async fn bare(to: String) {
         async { answer.await.expect("an answer") }
     });
     eprintln!("http://{}", address.await);
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

@@ -132,3 +132,36 @@ fn other_answers_state_nothing() {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     assert!(UsageReader::of(&headers).is_none());
 }
+
+/// Pieces of bodies, whole and broken.
+const PIECES: [&str; 18] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    "\"usage\"",
+    "\"message\"",
+    "\"total_tokens\"",
+    "\"input_tokens\"",
+    "\"type\"",
+    "7",
+    "\n",
+    "\r",
+    "data:",
+    "\\",
+    "\"",
+    "\u{2028}",
+];
+
+proptest::proptest! {
+    #[test]
+    fn any_body_means_the_same_in_any_parts(
+        pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..80),
+    ) {
+        let body = pieces.concat();
+        json(&body);
+        used("text/event-stream", &body);
+    }
+}
