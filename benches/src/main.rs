@@ -2,8 +2,8 @@
 //!
 //! Run them with
 //! `cargo run --profile dist -p politely-benches [NAME]`. The names are `cells`, `coordinator`,
-//! `database`, `ensemble`, `fetch`, `limiter`, `locks`, `queue` and `shared`. Without a name, all
-//! of them run.
+//! `database`, `ensemble`, `fetch`, `limiter`, `locks`, `proxy`, `queue` and `shared`. Without a
+//! name, all of them run.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
@@ -14,6 +14,7 @@ mod ensemble;
 mod fetch;
 mod limiter;
 mod locks;
+mod proxy;
 mod queue;
 mod shared;
 
@@ -33,6 +34,7 @@ fn main() {
     run("fetch", fetch::run);
     run("limiter", limiter::run);
     run("locks", locks::run);
+    run("proxy", proxy::run);
     run("shared", shared::run);
     run("queue", || {
         queue::run();

@@ -71,6 +71,11 @@ def test_lines_of_a_stream_end_at_cr_and_lf_only():
     assert "\u2028" in text and usage.openai(text.encode())["tokens"] == 340
 
 
+def test_an_event_of_several_data_lines_is_one_object():
+    halves = json.dumps(OPENAI).replace(', "completion', ',\ndata:"completion')
+    assert usage.openai(f"data: {halves}\n\n".encode())["tokens"] == 340
+
+
 def test_a_stream_that_ended_early_states_no_placeholder():
     assert usage.anthropic(events(START, DELTA)) == {"input_tokens": 9}
     empty = {"usage": {"prompt_tokens": 40, "completion_tokens": 0, "total_tokens": 40}}

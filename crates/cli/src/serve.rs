@@ -42,31 +42,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     };
     let collector = options.collector.clone();
     let runtime = runtime(&mut tokio::runtime::Builder::new_multi_thread())?;
-    let open = |dir: PathBuf| {
-        let opened = Store::open_for(&dir, args.durability.into());
-        opened.map_err(|why| Wrong(why.to_string()))
-    };
     let state = state_folder(args)?;
     let store_url = match &args.store {
         Some(url) => Some(token::store_url(url, args.store_password_file.as_deref())?),
         None => None,
     };
-    let coordinator = match (&store_url, state.clone()) {
-        (Some(url), dir) => {
-            let (engine, config) = (engine::connect(url)?, engine::connect(url)?);
-            let kept = dir.map(open).transpose()?;
-            let unavailable = args.store_unavailable.into();
-            let coordinator = Coordinator::shared(settings, engine, unavailable, kept);
-            let share = |it: Coordinator| it.share_config(Arc::clone(&config)).share_log(config);
-            coordinator.map(share)
-        }
-        (None, None) => Coordinator::new(settings),
-        (None, Some(dir)) => {
-            let (store, kept) = open(dir)?;
-            Coordinator::resume(settings, store, kept)
-        }
-    };
-    let coordinator = sharing(args, coordinator.map_err(|why| Wrong(why.to_string()))?);
+    let coordinator = coordinator(args, settings, store_url.as_deref(), state.clone())?;
+    let coordinator = sharing(args, coordinator);
     // A change right after the load is a change as well.
     let seen = args.policy.as_deref().and_then(stamp);
     if let Some(file) = &args.policy {
@@ -109,12 +91,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         if let Some(dir) = &state {
             log::say(&format!("politely: state in {}", dir.display()));
         }
+        #[cfg(feature = "proxy")]
+        let proxying = proxy(args, server.address()).await?;
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
         tokio::spawn(tell_trouble(limiter, "the engine"));
         let ended = async {
             end().await;
             service_manager::tell_stopping();
+            #[cfg(feature = "proxy")]
+            if let Some(proxying) = proxying {
+                // The requests of the proxy report to this coordinator, so it ends after them.
+                let _ = proxying.await;
+            }
         };
         if server.run(ended).await {
             return Ok(Exit::AllFetched);
@@ -144,6 +133,49 @@ pub(crate) async fn tell_trouble(limiter: Limiter, who: &str) {
         tokio::time::sleep(LOOK_EVERY).await;
         trouble = limiter.last_error();
     }
+}
+
+/// Returns the coordinator of an engine, of a state folder, or of neither.
+fn coordinator(
+    args: &ServeArgs,
+    settings: Settings,
+    store_url: Option<&str>,
+    state: Option<PathBuf>,
+) -> Result<Coordinator, Wrong> {
+    let open = |dir: PathBuf| {
+        let opened = Store::open_for(&dir, args.durability.into());
+        opened.map_err(|why| Wrong(why.to_string()))
+    };
+    let coordinator = match (store_url, state) {
+        (Some(url), dir) => {
+            let (engine, config) = (engine::connect(url)?, engine::connect(url)?);
+            let kept = dir.map(open).transpose()?;
+            let unavailable = args.store_unavailable.into();
+            let coordinator = Coordinator::shared(settings, engine, unavailable, kept);
+            let share = |it: Coordinator| it.share_config(Arc::clone(&config)).share_log(config);
+            coordinator.map(share)
+        }
+        (None, None) => Coordinator::new(settings),
+        (None, Some(dir)) => {
+            let (store, kept) = open(dir)?;
+            Coordinator::resume(settings, store, kept)
+        }
+    };
+    coordinator.map_err(|why| Wrong(why.to_string()))
+}
+
+/// Starts the proxy of `--proxy`, which ends with this process.
+#[cfg(feature = "proxy")]
+async fn proxy(
+    args: &ServeArgs,
+    coordinator: std::net::SocketAddr,
+) -> Result<Option<tokio::task::JoinHandle<()>>, Wrong> {
+    let Some(listen) = args.proxy else {
+        return Ok(None);
+    };
+    let started = crate::proxy::beside(args, listen, coordinator).await?;
+    log::say(&format!("politely: proxy on {}", started.url));
+    Ok(Some(tokio::spawn(started.serve(end()))))
 }
 
 /// Reads the tokens and the policy again at each SIGHUP, and the policy when its file changes. The
@@ -283,6 +315,10 @@ pub(crate) fn end() -> impl Future<Output = ()> {
 }
 
 fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
+    #[cfg(not(feature = "proxy"))]
+    if args.proxy.is_some() {
+        return Err(crate::build::without("`politely serve --proxy`", "proxy"));
+    }
     #[cfg(not(feature = "grpc"))]
     if args.grpc.is_some() {
         return Err(crate::build::without("gRPC (--grpc)", "grpc"));

@@ -141,6 +141,10 @@ pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
     fn needs_body(&self) -> bool {
         false
     }
+    /// Returns whether a coordinator has the rules, and so the costs of the request.
+    fn is_ruled_elsewhere(&self) -> bool {
+        false
+    }
     /// Adds the answer to the report, for the coordinator's rules. Returns whether they read its
     /// body.
     fn show(&mut self, _outcome: &Outcome<'_>) -> bool {

@@ -176,6 +176,16 @@ impl Permit {
         self.leases.shared().is_some_and(PermitGuard::needs_body)
     }
 
+    /// Returns whether a coordinator has the rules, and so the costs of the request.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "reqwest")),
+        expect(dead_code, reason = "attempts ask")
+    )]
+    pub(crate) fn is_ruled_elsewhere(&self) -> bool {
+        let guard = self.leases.shared();
+        guard.is_some_and(PermitGuard::is_ruled_elsewhere)
+    }
+
     /// Adds the answer to the report, for rules of a coordinator. Returns the meaning that a rule
     /// gives it, if the rules read its body: await it after the report.
     pub fn show(

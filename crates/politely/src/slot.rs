@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::budget::UnitCosts;
+use politely_core::signal::UsageReader;
 
 use crate::backend::local::part::renew;
 use crate::leases::Leases;
@@ -20,6 +21,8 @@ pub struct Slot {
     leases: Leases,
     bytes: u64,
     renewed: Timestamp,
+    /// Reads what the answer says that it used.
+    usage: Option<Box<UsageReader>>,
 }
 
 impl Slot {
@@ -28,6 +31,31 @@ impl Slot {
             leases,
             bytes: 0,
             renewed,
+            usage: None,
+        }
+    }
+
+    /// Settles the costs by what `usage` reads of the body, when the slot is dropped.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "reqwest")),
+        expect(dead_code, reason = "attempts read bodies")
+    )]
+    pub(crate) fn reading(mut self, usage: Option<UsageReader>) -> Self {
+        self.usage = usage.map(Box::new);
+        self
+    }
+
+    /// Notes a further `part` of the body, of which `seen` can be read.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "reqwest")),
+        expect(dead_code, reason = "attempts read bodies")
+    )]
+    pub(crate) fn read(&mut self, seen: &[u8], bytes: usize) {
+        self.received(bytes as u64);
+        // A usage with a gap is no usage.
+        self.usage.take_if(|_| seen.len() < bytes);
+        if let Some(usage) = &mut self.usage {
+            usage.read(seen);
         }
     }
 
@@ -80,6 +108,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        let used = self.usage.take().map(|usage| usage.used());
+        if let Some(used) = used.filter(|used| !used.is_empty()) {
+            self.settle(&used);
+        }
         for part in self.leases.parts() {
             let now = part.shard.clock.now();
             part.with(|entry| {

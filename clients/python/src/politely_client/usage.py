@@ -79,13 +79,24 @@ def _usages(answer: Any) -> Iterator[tuple[Any, str]]:
         yield _usage_of(answer), ""
         return
     text = answer if isinstance(answer, str) else answer.decode("utf-8", "replace")
-    events = [line[5:] for line in _LINE_END.split(text) if line.startswith("data:")]
+    events = list(_events(text))
     for document in events or [text]:
         try:
             read = json.loads(document)
         except ValueError:  # the end of a stream, or no JSON
             continue
         yield _usage_of(read), str(_get(read, "type") or "chunk") if events else ""
+
+
+def _events(text: str) -> Iterator[str]:
+    """Yields the data of each event. Several lines of data are one text."""
+    data: list[str] = []
+    for line in [*_LINE_END.split(text), ""]:
+        if line.startswith("data:"):
+            data.append(line[5:])
+        elif not line and data:
+            yield "\n".join(data)
+            data = []
 
 
 def _usage_of(answer: Any) -> Any:

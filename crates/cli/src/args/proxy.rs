@@ -150,7 +150,7 @@ fn wait_time(text: &str) -> Result<Duration, String> {
 
 /// Reads `NAME=URL`. The URL is checked later: an error of an argument repeats all of it, and a URL
 /// may have a login.
-fn route(text: &str) -> Result<(String, String), String> {
+pub(super) fn route(text: &str) -> Result<(String, String), String> {
     let (name, url) = text
         .split_once('=')
         .ok_or_else(|| "write a route as NAME=URL".to_owned())?;

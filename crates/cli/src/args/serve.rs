@@ -11,6 +11,7 @@ use politely::policy::{
     BackoffSetting, BreakerSetting, JitterSetting, RetryBudgetSetting, of_flag,
 };
 
+use super::proxy::route;
 use crate::config::{LawName, Profile, StoreUnavailable};
 use crate::log::Form;
 use crate::otlp::OtlpArgs;
@@ -106,6 +107,13 @@ pub(crate) struct ServeArgs {
     /// Maximum keys that one client creates; its idle keys make room for new ones
     #[arg(long, value_name = "N", default_value_t = 1 << 19, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]
     pub(crate) client_keys: u64,
+    /// Serve `politely proxy` on this address too, as a worker of this coordinator; with
+    /// --token-file, `POLITELY_TOKEN` has its token
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "tls_cert")]
+    pub(crate) proxy: Option<SocketAddr>,
+    /// Send requests of the proxy's /NAME/… to URL/…; may be repeated
+    #[arg(long, value_name = "NAME=URL", value_parser = route, requires = "proxy")]
+    pub(crate) route: Vec<(String, String)>,
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,

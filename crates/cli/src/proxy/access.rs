@@ -5,6 +5,8 @@
 //! gateway refuses web pages of other origins always, as `serve` does.
 
 use std::net::IpAddr;
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,29 +15,50 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use politely_server::{Role, Tokens, is_of_other_origin};
 
+use tokio::time::sleep;
+
 use super::problem::Problem;
 use super::way::Kind;
 
 /// The header with the token, for callers that cannot set Proxy-Authorization.
 const TOKEN: &str = "x-politely-token";
 
+/// The time that a wrong token costs its caller.
+const WRONG_TOKEN_TIME: Duration = Duration::from_secs(1);
+
 pub(super) struct Access {
-    tokens: Option<Tokens>,
+    tokens: RwLock<Option<Tokens>>,
 }
 
 impl Access {
     pub(super) const fn new(tokens: Option<Tokens>) -> Self {
-        Self { tokens }
+        Self {
+            tokens: RwLock::new(tokens),
+        }
+    }
+
+    /// Puts `tokens` into force, in place of those before.
+    pub(super) fn replace(&self, tokens: Tokens) {
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Some(tokens);
+    }
+
+    /// Returns whether a request has a token that is not right. `None`: no token is needed.
+    fn is_wrong(&self, given: Option<&[u8]>) -> Option<bool> {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let role = given.map(|given| tokens.as_ref()?.role(given));
+        let is_right = role.flatten().is_some_and(|role| role >= Role::Worker);
+        tokens.is_some().then_some(!is_right)
     }
 
     /// Checks that the caller of a request of this kind may use the proxy.
-    pub(super) fn check<B>(&self, request: &Request<B>, kind: Kind) -> Result<(), Problem> {
+    pub(super) async fn check<B>(&self, request: &Request<B>, kind: Kind) -> Result<(), Problem> {
         check_host(request)?;
         if kind == Kind::Gateway && is_of_another_page(request) {
             let detail = "web pages may not use the gateway";
             return Err(Problem::new(StatusCode::FORBIDDEN, detail));
         }
-        let Some(tokens) = &self.tokens else {
+        let given = given(request.headers());
+        let Some(is_wrong) = self.is_wrong(given.as_deref()) else {
             return if kind == Kind::Gateway && !is_for_this_machine(request) {
                 let detail = "the Host of a request to this proxy must be an address or localhost";
                 Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail))
@@ -43,9 +66,11 @@ impl Access {
                 Ok(())
             };
         };
-        let role = given(request.headers()).and_then(|token| tokens.role(&token));
-        if role.is_some_and(|role| role >= Role::Worker) {
+        if !is_wrong {
             return Ok(());
+        }
+        if given.is_some() {
+            sleep(WRONG_TOKEN_TIME).await;
         }
         let basic = HeaderValue::from_static("Basic realm=\"politely\"");
         let detail = "a token is missing or wrong: send it as the password of Proxy-Authorization, \

@@ -5,24 +5,23 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::header::{CONNECTION, EXPECT};
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use politely::attempts::Waited;
 use politely::layer::PoliteService;
-use politely::policy::RuleBook;
 use politely::{Limiter, UnitName};
 use tower::ServiceExt as _;
 
 use super::access::Access;
-use super::body::{self, Answer, CallerGone, Kept, Sent};
+use super::body::{self, Answer, Kept, Sent};
 use super::guard::Guard;
 use super::problem::Problem;
 use super::tunnel::{self, Upload};
 use super::upstream::{Hop, Upstream};
 use super::way::{Kind, Routes, Way, kind_of};
-use super::{hops, wishes};
+use super::{hops, links, wishes};
 
 /// The proxy, for all connections.
 pub(super) struct Proxy {
@@ -31,8 +30,6 @@ pub(super) struct Proxy {
     pub(super) guard: Guard,
     pub(super) service: PoliteService<Upstream, Kept>,
     pub(super) limiter: Limiter,
-    /// The rules, unless others have them.
-    pub(super) rules: Option<RuleBook>,
     /// The operator's longest wait.
     pub(super) wait_max: Option<Duration>,
     /// Whether answers say how long their requests waited.
@@ -67,8 +64,11 @@ impl Proxy {
         mut request: Request<Incoming>,
         kind: Kind,
     ) -> Result<Response<Answer>, Problem> {
-        self.access.check(&request, kind)?;
+        self.access.check(&request, kind).await?;
         hops::check_request(&request, kind)?;
+        if *request.method() == Method::OPTIONS && request.uri().path() == "*" {
+            return Ok(no_content());
+        }
         let way = self.routes.way(&request, kind)?;
         let (terms, labels) = wishes::take(request.headers_mut(), self.wait_max, |unit| {
             self.has_unit(unit)
@@ -78,28 +78,27 @@ impl Proxy {
         }
         self.check_address(&way).await?;
         let upgrades = hops::wants_websocket(&request);
-        let is_expected = request.headers().contains_key(EXPECT);
+        let expects = hops::expects_continue(&request);
         let switches = upgrades || kind == Kind::Tunnel;
         let caller = switches.then(|| hyper::upgrade::on(&mut request));
-        hops::pass_request(&mut request, upgrades);
-        *request.uri_mut() = way.uri;
+        hops::pass_request(&mut request, upgrades, expects);
+        *request.uri_mut() = way.uri.clone();
         request.extensions_mut().clear();
         let mut request = match kind {
             Kind::Tunnel => request.map(|_| Sent::Kept(None, None)),
-            Kind::Gateway | Kind::Forward => Sent::of(request).await?,
+            Kind::Gateway | Kind::Forward => Sent::of(request, expects).await?,
         };
         let hop = Hop {
             is_guarded: way.is_guarded,
-            upgrades,
+            is_http1: upgrades || expects,
         };
         let extensions = request.extensions_mut();
         extensions.insert(hop);
         extensions.insert(terms);
         extensions.insert(labels);
         let stream = match request.body() {
-            // A body that is still to be asked for is not read before its request may leave.
-            Sent::Stream(stream) if !is_expected => Some(stream.clone()),
-            _ => None,
+            Sent::Stream(stream) => Some(stream.clone()),
+            Sent::Kept(..) => None,
         };
         let leaves = async {
             match stream {
@@ -109,7 +108,7 @@ impl Proxy {
         };
         let sent = tokio::select! {
             sent = self.service.clone().oneshot(request) => sent,
-            () = leaves => return Err(Problem::of(&CallerGone.into())),
+            gone = leaves => return Err(Problem::of(&gone.into())),
         };
         let mut response = sent.map_err(|error| Problem::of(&error))?;
         hops::check_response(&mut response, upgrades).map_err(Problem::of_host)?;
@@ -126,16 +125,18 @@ impl Proxy {
             tokio::spawn(tunnel::join(caller, host));
         }
         hops::pass_response(&mut response, kind == Kind::Forward);
+        links::lead_back(response.headers_mut(), &way.uri, &way.back);
         Ok(response.map(BodyExt::boxed_unsync))
     }
 
     /// Returns whether a request may state a cost in `unit`. Others may have rules of their own.
     fn has_unit(&self, unit: UnitName) -> bool {
-        let charges = |book: &RuleBook| {
-            let limits = format!("1 {unit}/min").parse();
-            limits.is_ok_and(|limits| book.check_units(&limits).is_ok())
-        };
-        self.rules.as_ref().is_none_or(charges)
+        if self.limiter.is_shared() {
+            return true;
+        }
+        let book = self.limiter.policy().unwrap_or_default();
+        let limits = format!("1 {unit}/min").parse();
+        limits.is_ok_and(|limits| book.check_units(&limits).is_ok())
     }
 
     /// Refuses a private address before a permit is taken. The connection is checked as well.
@@ -163,9 +164,13 @@ fn last_hop(method: &Method) -> Result<Response<Answer>, Problem> {
         let detail = "this proxy does not echo requests";
         return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail));
     }
+    Ok(no_content())
+}
+
+fn no_content() -> Response<Answer> {
     let mut response = Response::new(body::whole(""));
     *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    response
 }
 
 /// Writes how long a request waited.

@@ -6,6 +6,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 
+use http_body::Body;
+
 use super::problem::Problem;
 use super::way::Kind;
 
@@ -86,15 +88,24 @@ fn is_chunked_once(headers: &HeaderMap) -> bool {
     first.is_some_and(|it| it.eq_ignore_ascii_case("chunked")) && codings.next().is_none()
 }
 
+/// Returns whether the caller sends its body only when it is asked to. HTTP/1.0 cannot be asked.
+pub(super) fn expects_continue<B: Body>(request: &Request<B>) -> bool {
+    request.version() == Version::HTTP_11
+        && words(request.headers(), EXPECT).any(|word| word.eq_ignore_ascii_case("100-continue"))
+        && !request.body().is_end_stream()
+}
+
 /// Makes the header fields of a request those of the next hop.
-pub(super) fn pass_request<B>(request: &mut Request<B>, upgrades: bool) {
+pub(super) fn pass_request<B>(request: &mut Request<B>, upgrades: bool, expects: bool) {
     let version = request.version();
     let headers = request.headers_mut();
     let wants_trailers = words(headers, TE).any(|word| word.eq_ignore_ascii_case("trailers"));
     strip(headers);
-    // The client names the host, from the URL. It is this proxy that answers 100.
+    // The client names the host, from the URL.
     headers.remove(HOST);
-    headers.remove(EXPECT);
+    if !expects {
+        headers.remove(EXPECT);
+    }
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         if version < Version::HTTP_2 {

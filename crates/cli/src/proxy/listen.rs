@@ -14,6 +14,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
+use super::caller::Caller;
 use super::forward::Proxy;
 use crate::service_manager;
 
@@ -65,12 +66,21 @@ pub(super) async fn serve(
         let proxy = Arc::clone(&proxy);
         let service = service_fn(move |request: Request<Incoming>| {
             let proxy = Arc::clone(&proxy);
-            async move { Ok::<_, Infallible>(proxy.answer(request, own).await) }
+            // hyper keeps the memory of the future as long as the connection.
+            Box::pin(async move { Ok::<_, Infallible>(proxy.answer(request, own).await) })
         });
-        let stream = TokioIo::new(stream);
+        let caller = Caller::new(stream);
+        let stream = TokioIo::new(caller.clone());
         let connection = builder.serve_connection_with_upgrades(stream, service);
-        // An error closes the connection, and the caller needs no other notice.
-        tokio::spawn(connections.watch(connection.into_owned()));
+        let connection = connections.watch(connection.into_owned());
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                // An error closes the connection, and the caller needs no other notice.
+                _ = connection => {}
+                () = caller.left() => {}
+            }
+        });
     }
     service_manager::tell_stopping();
     drop(listener);

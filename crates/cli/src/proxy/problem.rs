@@ -71,8 +71,12 @@ impl Problem {
         if let Some(not_sent) = error.downcast_ref() {
             return Self::of_limits(not_sent);
         }
-        if error.is::<CallerGone>() {
-            return Self::bad(&error.to_string());
+        match error.downcast_ref() {
+            Some(CallerGone::Left) => return Self::bad(&error.to_string()),
+            Some(CallerGone::Slow) => {
+                return Self::new(StatusCode::REQUEST_TIMEOUT, error.to_string());
+            }
+            None => {}
         }
         if error.is::<PartialContent>() {
             return Self::of_host(&error.to_string());

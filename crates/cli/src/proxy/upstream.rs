@@ -4,8 +4,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use hyper::ext::on_informational;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -14,7 +15,7 @@ use rustls_platform_verifier::ConfigVerifierExt as _;
 use tokio::time::timeout;
 use tower::Service;
 
-use super::body::{Answer, BoxError, CallerGone, Sent};
+use super::body::{Answer, BoxError, Sent, Stream};
 use super::guard::Guard;
 use super::tunnel;
 use crate::exit::Wrong;
@@ -23,8 +24,6 @@ use crate::exit::Wrong;
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The time between two probes of an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The maximum number of header fields of an answer; hyper's default is 100.
-const HEADER_FIELDS_MAX: usize = 1000;
 /// The maximum size of an answer's head, in bytes, as in Chromium.
 const HEAD_MAX: u32 = 256 << 10;
 
@@ -33,8 +32,8 @@ const HEAD_MAX: u32 = 256 << 10;
 pub(super) struct Hop {
     /// Whether private addresses are refused.
     pub(super) is_guarded: bool,
-    /// Whether the connection goes on with another protocol, which HTTP/2 does not do.
-    pub(super) upgrades: bool,
+    /// Whether the request needs HTTP/1.1: for another protocol, or a host that asks for the body.
+    pub(super) is_http1: bool,
 }
 
 /// Sends one request, once. The layer around it does all else.
@@ -76,7 +75,7 @@ impl Upstream {
         } else {
             &self.open
         };
-        let client = if hop.is_some_and(|hop| hop.upgrades) {
+        let client = if hop.is_some_and(|hop| hop.is_http1) {
             &clients.http1
         } else {
             &clients.all
@@ -106,7 +105,6 @@ impl Clients {
                 .pool_timer(TokioTimer::new())
                 // Some servers know header names only as curl and browsers write them.
                 .http1_title_case_headers(true)
-                .http1_max_headers(HEADER_FIELDS_MAX)
                 .http1_max_buf_size(HEAD_MAX as usize)
                 .http2_max_header_list_size(HEAD_MAX)
                 .build(connector)
@@ -127,19 +125,25 @@ impl Service<Request<Sent>> for Upstream {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Sent>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Sent>) -> Self::Future {
         let upstream = self.clone();
         let stream = match request.body() {
             Sent::Stream(stream) => Some(stream.clone()),
             Sent::Kept(..) => None,
         };
+        if let Some(stream) = stream.clone().filter(Stream::is_expected) {
+            on_informational(&mut request, move |response| {
+                if response.status() == StatusCode::CONTINUE {
+                    stream.ask();
+                }
+            });
+        }
         Box::pin(async move {
-            let sent = timeout(upstream.head_max, upstream.send(request)).await;
-            match sent? {
-                // The host is not at fault for a body that did not come.
-                Err(_) if stream.is_some_and(|stream| stream.is_broken()) => Err(CallerGone.into()),
-                answered => answered,
-            }
+            let sent = timeout(upstream.head_max, upstream.send(request)).await?;
+            let Some(stream) = stream else { return sent };
+            stream.answered();
+            // The host is not at fault for a body that did not come.
+            sent.map_err(|error| stream.broken().map_or(error, Into::into))
         })
     }
 }

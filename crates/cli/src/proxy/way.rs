@@ -30,6 +30,19 @@ pub(super) struct Way {
     pub(super) uri: Uri,
     /// Whether the caller chose the host, so that private addresses are refused.
     pub(super) is_guarded: bool,
+    /// How URLs of the answer lead back through the gateway.
+    pub(super) back: Back,
+}
+
+/// The paths of a gateway that lead to the URLs of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Back {
+    /// `/NAME/…` leads to the route's origin, below the path `base`.
+    Route { name: String, base: String },
+    /// `/https://…` leads to any URL.
+    Url,
+    /// The caller names whole URLs to a forward proxy.
+    None,
 }
 
 /// The routes of the gateway.
@@ -96,6 +109,7 @@ impl Routes {
             Kind::Forward => Way {
                 uri: request.uri().clone(),
                 is_guarded: true,
+                back: Back::None,
             },
             Kind::Tunnel if !names_port(request.uri()) => {
                 return Err(Problem::bad("CONNECT needs HOST:PORT"));
@@ -104,6 +118,7 @@ impl Routes {
             Kind::Tunnel => Way {
                 uri: assemble(Scheme::HTTPS, request.uri().authority().cloned(), "/")?,
                 is_guarded: true,
+                back: Back::None,
             },
         };
         let authority = way.uri.authority().map_or("", Authority::as_str);
@@ -129,6 +144,7 @@ impl Routes {
             return Ok(Way {
                 uri: uri.map_err(|why| Problem::bad(&format!("not a URL: {why}")))?,
                 is_guarded: true,
+                back: Back::Url,
             });
         }
         let (name, rest) = path.split_at(path.find(['/', '?']).unwrap_or(path.len()));
@@ -144,6 +160,10 @@ impl Routes {
         Ok(Way {
             uri: assemble(scheme, route.authority().cloned(), &path)?,
             is_guarded: false,
+            back: Back::Route {
+                name: name.to_owned(),
+                base: base.to_owned(),
+            },
         })
     }
 

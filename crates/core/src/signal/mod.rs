@@ -15,6 +15,7 @@
 //! | `alike.rs` | the likeness of answers that may be refusals, although no list has them |
 //! | `limit_text.rs` | limits and spent accounts, stated in the words of an error page |
 //! | `words.rs` | a search for many words in one pass |
+//! | `usage.rs` | the tokens that an answer of a language model states |
 //! | `resource.rs` | the URL that a report is about |
 //! | `clock.rs` | the server's clock |
 //!
@@ -32,6 +33,7 @@ mod resource;
 mod retry_after;
 mod scope;
 mod span;
+mod usage;
 mod words;
 
 use std::time::Duration;
@@ -49,6 +51,7 @@ pub use quota::{QUOTAS_MAX, Quota, Quotas, Unit};
 pub use resource::Resource;
 pub use retry_after::{WAIT_MAX, retry_after, stated_wait};
 pub use scope::{Scope, ScopeName};
+pub use usage::UsageReader;
 
 /// The meaning of an outcome for the key of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]

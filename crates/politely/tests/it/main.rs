@@ -28,4 +28,6 @@ mod stats;
 mod support;
 mod terms;
 mod traces;
+#[cfg(feature = "policy")]
+mod usage;
 mod ways_in;

@@ -108,3 +108,31 @@ async fn the_time_of_an_attempt_is_no_wait_of_its_request() {
     let waited = response.extensions().get::<Waited>().unwrap();
     assert!(waited.length < Duration::from_secs(30), "{waited}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waited_twice_names_the_longer_wait() {
+    let sent = Arc::new(AtomicU32::new(0));
+    let inner = tower::service_fn(move |_: Request<Empty<Bytes>>| {
+        let mut response = http::Response::new(Empty::<Bytes>::new());
+        let after = ["50", "2"].get(sent.fetch_add(1, Ordering::Relaxed) as usize);
+        if let Some(after) = after {
+            *response.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+            let after = http::HeaderValue::from_static(after);
+            response.headers_mut().insert("retry-after", after);
+        }
+        std::future::ready(Ok::<_, std::convert::Infallible>(response))
+    });
+    let service = PoliteLayer::new(in_virtual_time(100.0, 1.0)).layer(inner);
+    let mut request = Request::get("http://a.example/")
+        .body(Empty::new())
+        .unwrap();
+    request.extensions_mut().insert(Terms::default());
+    let response = service.oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let waited = response.extensions().get::<Waited>().unwrap();
+    assert!(waited.length >= Duration::from_secs(52), "{waited}");
+    assert!(
+        waited.reason.as_ref().unwrap().starts_with("waits 5"),
+        "{waited}"
+    );
+}

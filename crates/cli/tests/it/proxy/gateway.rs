@@ -1,7 +1,7 @@
 //! Routes, whole URLs, and what passes unchanged.
 
 use super::host::Host;
-use super::{Proxy, builder, client, problem};
+use super::{Proxy, builder, client, problem, through};
 
 #[tokio::test]
 async fn a_route_leads_to_its_url_with_path_and_query_byte_for_byte() {
@@ -47,13 +47,49 @@ async fn a_whole_url_in_the_path_is_requested() {
 }
 
 #[tokio::test]
-async fn redirects_cookies_codings_and_errors_pass_as_they_are() {
+async fn a_redirect_to_the_origin_of_its_route_stays_in_the_gateway() {
+    let host = Host::start().await;
+    let proxy = Proxy::of(&host, &["--allow-private"]);
+    let client = builder().build().unwrap();
+    let own = format!("{}/login", host.url);
+    let other = "http://elsewhere.example/login".to_owned();
+    for (to, expected) in [
+        ("/login?a=b".to_owned(), "/host/login?a=b"),
+        (own.clone(), "/host/login"),
+        (other.clone(), &other),
+    ] {
+        let moved = client.get(proxy.at(&format!("/moved-to?{to}"))).send();
+        let moved = moved.await.unwrap();
+        assert_eq!(moved.headers()["location"], expected);
+    }
+    let url = format!("{}/{}/moved-to?/login", proxy.url, host.url);
+    let moved = client.get(url).send().await.unwrap();
+    assert_eq!(moved.headers()["location"], format!("/{own}"));
+    let url = format!("{}/moved-to?/login", host.url);
+    let moved = through(&proxy.url).get(url).send().await.unwrap();
+    assert_eq!(moved.headers()["location"], "/login", "a forward proxy");
+    let back = reqwest::Client::builder().no_proxy().build().unwrap();
+    let page = back.get(proxy.at("/moved")).send().await.unwrap();
+    assert_eq!(page.text().await.unwrap(), "GET /elsewhere?a=b");
+}
+
+#[tokio::test]
+async fn the_proxy_answers_options_about_itself() {
+    let host = Host::start().await;
+    let proxy = Proxy::of(&host, &[]);
+    let request = "OPTIONS * HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    let answer = proxy.raw(request).await;
+    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+    assert!(host.heads().is_empty());
+}
+
+#[tokio::test]
+async fn cookies_codings_and_errors_pass_as_they_are() {
     let host = Host::start().await;
     let proxy = Proxy::of(&host, &["--retries", "0"]);
     let client = builder().build().unwrap();
     let moved = client.get(proxy.at("/moved")).send().await.unwrap();
     assert_eq!(moved.status(), 302);
-    assert_eq!(moved.headers()["location"], "/elsewhere?a=b");
     assert_eq!(moved.headers()["set-cookie"], "a=1");
     let coded = builder().no_gzip().build().unwrap();
     let coded = coded.get(proxy.at("/coded")).send().await.unwrap();

@@ -146,6 +146,14 @@ async fn answer(
     let (path, query) = (uri.path(), uri.query().unwrap_or_default());
     Ok(match path {
         "/count" | "/echo" => read(path, request.into_body()).await,
+        // The body of the request comes back as a body of the type in the query.
+        "/says" | "/says-on" => says(path, query, request.into_body(), state).await,
+        "/moved-to" => {
+            let mut response = text(302, "");
+            let to = HeaderValue::from_str(query).expect("a field");
+            response.headers_mut().insert("location", to);
+            response
+        }
         // An answer before the end of a body may be lost with its connection.
         "/refuses-once" if visit == 1 => read(path, request.into_body()).await,
         "/never" => {
@@ -225,6 +233,24 @@ async fn read(path: &str, mut body: Incoming) -> Response<Body> {
             response
         }
     }
+}
+
+/// Sends the body of a request back. `/says-on` then goes on without an end.
+async fn says(path: &str, kind: &str, body: Incoming, state: Arc<State>) -> Response<Body> {
+    let body = body.collect().await.expect("a body").to_bytes();
+    let (send, frames) = mpsc::channel(1);
+    let is_endless = path == "/says-on";
+    tokio::spawn(async move {
+        let _live = Live::new(state);
+        let _ = send.send(Frame::data(body)).await;
+        if is_endless {
+            send.closed().await;
+        }
+    });
+    let mut response = streamed(frames);
+    let kind = HeaderValue::from_str(kind).expect("a type");
+    response.headers_mut().insert("content-type", kind);
+    response
 }
 
 /// Sends a body through a channel.

@@ -70,7 +70,7 @@ async fn a_hidden_limit_is_found_and_no_caller_sees_a_refusal() {
 }
 
 /// Starts a proxy with the route `host` and a policy of one rule.
-fn with_rule(host: &Host, rule: &str) -> (Proxy, TempDir) {
+pub(super) fn with_rule(host: &Host, rule: &str) -> (Proxy, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("policy.toml");
     let rule = format!("[[rule]]\nmatch = [\"{}\"]\n{rule}\n", host.address());
@@ -108,6 +108,31 @@ async fn the_cost_of_a_request_is_taken_from_the_budget_of_its_rule() {
     let problem = problem(without).await;
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.ends_with("send the label \"team\""), "{detail}");
+}
+
+#[tokio::test]
+async fn sighup_puts_a_changed_policy_into_force_and_a_wrong_one_not() {
+    let host = Host::start().await;
+    let (mut proxy, folder) = with_rule(&host, "limits = [\"2/h\"]");
+    let page = proxy.at("/page");
+    let get = async || {
+        let request = client().get(&page).header("prefer", "wait=0");
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!([get().await, get().await, get().await], [200, 200, 429]);
+    let file = folder.path().join("policy.toml");
+    std::fs::write(&file, "[[rule]]\nlimits = 3").unwrap();
+    proxy.server.hang_up();
+    proxy.server.says("what was read before stays in force");
+    assert_eq!(get().await, 429);
+    let rule = format!(
+        "[[rule]]\nmatch = [\"{}\"]\nlimits = [\"3/h\"]",
+        host.address()
+    );
+    std::fs::write(&file, rule).unwrap();
+    proxy.server.hang_up();
+    proxy.server.says("policy.toml is in force");
+    assert_eq!([get().await, get().await], [200, 429]);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `politely proxy`: a gateway and a forward proxy, in front of real servers on loopback.
 
+mod beside;
 mod forward;
 mod gateway;
 mod headers;
@@ -8,6 +9,7 @@ mod limits;
 mod safety;
 mod smuggling;
 mod streams;
+mod usage;
 mod waits;
 
 use std::path::Path;

@@ -221,6 +221,10 @@ impl PermitGuard for CoordinatorGuard {
         self.granted.send_bodies == Some(SendBodies::All)
     }
 
+    fn is_ruled_elsewhere(&self) -> bool {
+        true
+    }
+
     fn show(&mut self, outcome: &Outcome<'_>) -> bool {
         let (
             Some(asked),

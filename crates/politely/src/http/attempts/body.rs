@@ -22,7 +22,7 @@ const START_TAKES_MAX: Duration = Duration::from_secs(2);
 /// dropped.
 ///
 /// The keys' byte budgets are charged with the bytes of this body. These are decoded bytes if the
-/// client decodes.
+/// client decodes. Estimated tokens are settled by the usage that passes.
 pub struct PacedBody<B: Body> {
     inner: Pin<Box<B>>,
     /// Frames that were read ahead to tell block pages from refusals.
@@ -55,7 +55,7 @@ impl<B: Body> Body for PacedBody<B> {
         if let (Some(Ok(frame)), Some(slot)) = (&frame, &mut this.slot)
             && let Some(data) = frame.data_ref()
         {
-            slot.received(data.remaining() as u64);
+            slot.read(data.chunk(), data.remaining());
         }
         if !matches!(frame, Some(Ok(_))) || this.is_end_stream() {
             this.slot = None;

@@ -20,6 +20,7 @@ pub(crate) trait Exchange {
     fn method(request: &Self::Request) -> &Method;
     fn url(request: &Self::Request) -> Result<Cow<'_, Url>, KeyError>;
     fn headers(request: &Self::Request) -> &HeaderMap;
+    fn headers_mut(request: &mut Self::Request) -> &mut HeaderMap;
     /// Returns the extensions of the request.
     fn extensions<'a>(&'a self, request: &'a Self::Request) -> &'a Extensions;
     /// Returns a copy of the request, if its body can be copied.

@@ -6,7 +6,7 @@ use http::Response;
 use http_body::Body;
 use politely_core::gate::HoldReason;
 use politely_core::host::Directions;
-use politely_core::signal::{Failure, Outcome, Report, Resource, is_error_page};
+use politely_core::signal::{Failure, Outcome, Report, Resource, UsageReader, is_error_page};
 use url::Url;
 
 use super::Attempts;
@@ -25,6 +25,8 @@ pub(super) struct Sent<'a> {
     pub(super) plan: &'a Plan,
     pub(super) url: &'a Url,
     pub(super) wants_part: bool,
+    /// Whether the usage in the answer corrects the costs.
+    pub(super) reads_usage: bool,
 }
 
 /// What was heard of a request, and was reported.
@@ -121,10 +123,14 @@ impl Attempts {
             latency,
             plan,
             url,
+            reads_usage,
             ..
         } = sent;
         let key = plan.key();
         let (head, body) = response.into_parts();
+        let usage = reads_usage
+            .then(|| UsageReader::of(&head.headers))
+            .flatten();
         let mut body = Peeked::new(body);
         let needs_body = plan.needs_bodies() || permit.needs_body();
         if needs_body || self.classifier.reads_bodies() || is_error_page(head.status.as_u16()) {
@@ -153,7 +159,7 @@ impl Attempts {
         if !hold.is_zero() {
             tracing::debug!(%key, signal = ?report.signal, hold_ms = hold.as_millis() as u64, "hold");
         }
-        let response = Response::from_parts(head, body.holding(slot));
+        let response = Response::from_parts(head, body.holding(slot.reading(usage)));
         (report, directions, response, is_shown)
     }
 }

@@ -42,6 +42,12 @@
 //! target waits as long, through these attempts and their clones. Up to 1,024 targets are
 //! remembered.
 //!
+//! # Usage of language models
+//! A request whose estimated cost has tokens is settled by the usage in its answer, while the body
+//! passes ([`UsageReader`](politely_core::signal::UsageReader)). If a coordinator has the rules,
+//! this is done for each POST. Of a body that is dropped, what is known counts. A usage that is
+//! missing, or in a content coding, leaves the estimate.
+//!
 //! # Parts
 //! A 206 response to a request without a Range header is a [`PartialContent`] error, unless the
 //! part is the whole.
@@ -71,6 +77,7 @@ mod repeats;
 mod targets;
 mod terms;
 mod trouble;
+mod usage;
 
 use std::fmt;
 use std::sync::Arc;
@@ -79,7 +86,7 @@ use std::time::Duration;
 use http::header::RANGE;
 use http::{HeaderMap, Method, Response};
 use politely_core::fault::Failures;
-use politely_core::host::Directions;
+use politely_core::host::{AcquireRequest, Directions};
 use politely_core::key::{Key, KeyError};
 use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
 use politely_core::signal::{Classifier, Report, Resource, Signal};
@@ -109,6 +116,7 @@ use targets::Targets;
 use terms::Waiting;
 pub use terms::{Terms, Waited};
 pub use trouble::trouble_of;
+use usage::expect_body;
 
 /// The way of sending requests: the limiter, the keys and the number of attempts. Clones are cheap
 /// and share the limiter and the retry budgets.
@@ -246,7 +254,10 @@ impl Attempts {
         let mut attempt = Attempt::first(X::method(&request).clone());
         loop {
             let asked = self.limiter.now();
-            let mut permit = self.permit(&plan, &attempt, origin, waiting).await?;
+            let ask = waiting.ask(&plan);
+            let estimates = ask.units.clone();
+            let mut permit = self.permit(&plan, ask, &attempt, origin, waiting).await?;
+            let reads_usage = expect_body::<X>(&mut request, &plan, &permit, &estimates);
             exchange.ready().await.map_err(Ended::Failed)?;
             // A body may become repeatable during the wait.
             let copy = self.copy_of::<X>(&request, &plan);
@@ -267,6 +278,7 @@ impl Attempts {
                 plan: &plan,
                 url,
                 wants_part,
+                reads_usage,
             };
             let heard = self.hear::<X>(result, ended).instrument(span.clone());
             let Heard {
@@ -331,6 +343,7 @@ impl Attempts {
     async fn permit(
         &self,
         plan: &Plan,
+        ask: AcquireRequest,
         attempt: &Attempt,
         origin: Origin<'_>,
         waiting: &mut Waiting<'_>,
@@ -343,7 +356,6 @@ impl Attempts {
             labels,
             priority: waiting.priority(),
         };
-        let ask = waiting.ask(plan);
         let permit = async {
             self.until_machine_works(plan.key()).await;
             let consumer = consumer.unwrap_or_default();

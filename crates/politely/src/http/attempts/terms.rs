@@ -38,7 +38,8 @@ pub struct Terms {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {}", .reason.as_deref().unwrap_or("no wait"))]
 pub struct Waited {
-    /// The key that it waited for last. Without a wait, its first key.
+    /// The key that it waited for longest; if it came too late, the key that refuses now. Without a
+    /// wait, its first key.
     pub key: Key,
     /// The time that it waited for permits and between attempts, over all attempts.
     pub length: Duration,
@@ -53,6 +54,8 @@ pub(super) struct Waiting<'a> {
     limiter: &'a Limiter,
     terms: Option<&'a Terms>,
     waited: Waited,
+    /// The longest of its waits, which `waited` names.
+    longest: Duration,
 }
 
 impl<'a> Waiting<'a> {
@@ -66,6 +69,7 @@ impl<'a> Waiting<'a> {
                 reason: None,
                 again: None,
             },
+            longest: Duration::ZERO,
         }
     }
 
@@ -119,6 +123,7 @@ impl<'a> Waiting<'a> {
             () = ready(()) => {}
         }
         let began = self.limiter.now();
+        let before = self.waited.clone();
         // The reason is asked for now: afterwards the key is ready.
         self.look(plan);
         let answer = ANSWER_MIN * u32::from(self.limiter.is_shared());
@@ -128,11 +133,17 @@ impl<'a> Waiting<'a> {
             done = &mut wait => Some(done),
             () = sleep(rest.unwrap_or_default()), if rest.is_some() => None,
         };
-        self.waited.length += self.limiter.now().since(began);
+        let length = self.limiter.now().since(began);
         if let Some(done) = done {
+            if length < self.longest {
+                self.waited = before;
+            }
+            self.longest = self.longest.max(length);
+            self.waited.length += length;
             self.waited.again = None;
             return Ok(done);
         }
+        self.waited.length += length;
         self.look(plan);
         Err(NotSent::Late(self.waited.clone()))
     }

@@ -239,6 +239,10 @@ where
         request.headers()
     }
 
+    fn headers_mut(request: &mut Request<B>) -> &mut HeaderMap {
+        request.headers_mut()
+    }
+
     fn extensions<'a>(&'a self, request: &'a Request<B>) -> &'a Extensions {
         request.extensions()
     }

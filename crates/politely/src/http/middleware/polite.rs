@@ -98,6 +98,10 @@ impl Exchange for Onward<'_> {
         request.headers()
     }
 
+    fn headers_mut(request: &mut Request) -> &mut HeaderMap {
+        request.headers_mut()
+    }
+
     fn extensions<'a>(&'a self, _: &'a Request) -> &'a Extensions {
         self.extensions
     }
