@@ -169,10 +169,10 @@ impl Usage {
     pub(crate) fn add(&self, run: u64, number: u64, counts: Option<&HourLines>, now: Timestamp) {
         let mut place = self.log_place.lock();
         if let Some(since) = place.pass(run, number, now) {
-            let first = hour_of(now).saturating_sub(KEPT_HOURS);
-            self.own
-                .lock()
-                .lose(hour_of(since).max(first)..=hour_of(now));
+            // The missing batches may have had late counts of the hour before.
+            let (since, now) = (hour_of(since).saturating_sub(1), hour_of(now));
+            let first = since.max(now.saturating_sub(KEPT_HOURS));
+            self.own.lock().lose(first..=now);
         }
         if let Some(HourLines { hour, lines }) = counts
             && !place.is_in_file(*hour, run, number)
@@ -238,7 +238,7 @@ impl Usage {
         let Some(folder) = &self.folder else {
             return;
         };
-        // What the log has lost is written before the place behind it.
+        // The hours with missing batches are written before the place behind those batches.
         self.write_roster();
         let (place, mut hours, ended) = self.snapshot();
         let last_written = self.last_written.load(Relaxed);

@@ -17,6 +17,8 @@ use crate::Timestamp;
 
 /// The most entries. A steady use then reaches 98 % of the quantity.
 const ENTRIES: usize = 72;
+/// The number of entries of a little used log that may stay after they are free.
+const FEW: usize = 8;
 /// Slots in a window. A quantity counts until the end of its slot, which costs a thousandth.
 const SLOTS: u64 = 1_024;
 /// A window is longer than declared by this part, because two clocks drift apart.
@@ -25,8 +27,7 @@ const DRIFT: u64 = 2_000;
 /// of requests differ.
 const DELAY: u64 = 200;
 const DELAY_MAX_US: u64 = 200_000;
-/// A window is at least this much longer than declared: by the differences of delays in a data
-/// centre and on a busy machine. A window of a second is then used to 97 %.
+/// A window is at least this much longer than declared. A second is then used to 97 %.
 const LONGER_MIN_US: u64 = 30_000;
 
 /// The longest window whose quantity is freed evenly.
@@ -192,12 +193,17 @@ impl Rolling {
         if cost > quantity {
             return Timestamp::NEVER;
         }
-        let room = quantity - cost;
-        if self.total <= room {
+        if self.total <= quantity - cost {
             return now;
         }
+        self.next_room(now, cost, quantity, length)
+    }
+
+    /// Returns when a request of `cost` has room beside all entries, not before `now`.
+    #[inline(never)]
+    fn next_room(&self, now: Timestamp, cost: u64, quantity: u64, length: Duration) -> Timestamp {
         let mut freeing = Freeing::new(length, quantity, cost);
-        let mut excess = self.total - room;
+        let mut excess = self.total - (quantity - cost);
         for entry in &self.entries {
             if excess <= entry.spent {
                 return freeing.frees(entry, excess).max(now);
@@ -230,12 +236,14 @@ impl Rolling {
             last.spent = last.spent.saturating_add(cost);
             return;
         }
-        // Another request may leave before `at`, so the window that ends now still counts. What is
-        // freed evenly stays for two windows.
-        let is_slow = self.total > quantity / 2 && scale.is_even();
-        let stays_us = scale.counts_us << u32::from(is_slow);
-        if let Some(last) = now.as_micros().checked_sub(stays_us) {
-            self.remove_until(last / scale.slot_us);
+        // Another request may leave before `at`, so the window that ends now still counts. A burst
+        // that is freed evenly stays for two windows.
+        let is_busy = self.total > quantity / 2;
+        if is_busy || self.entries.len() > FEW {
+            let stays_us = scale.counts_us << u32::from(is_busy && scale.is_even());
+            if let Some(last) = now.as_micros().checked_sub(stays_us) {
+                self.remove_until(last / scale.slot_us);
+            }
         }
         // Nearly every request leaves after all others.
         let later = self.entries.iter().rev();
@@ -251,6 +259,7 @@ impl Rolling {
     }
 
     /// Removes the first entry if it is free as a whole, and else merges two.
+    #[inline(never)]
     fn make_room(&mut self, now: Timestamp, quantity: u64, length: Duration) {
         let (first, freeing) = (self.entries[0], Freeing::new(length, quantity, 1));
         if freeing.scale.is_even() && freeing.frees(&first, first.spent) <= now {
@@ -265,11 +274,9 @@ impl Rolling {
     fn remove_until(&mut self, last: u64) {
         let old = self.entries.iter().take_while(|entry| entry.slot <= last);
         let count = old.count();
-        if count > 0 {
-            for entry in self.entries.drain(..count) {
-                self.removed = self.removed.max(entry.slot);
-                self.total = self.total.saturating_sub(entry.spent);
-            }
+        for entry in self.entries.drain(..count) {
+            self.removed = self.removed.max(entry.slot);
+            self.total = self.total.saturating_sub(entry.spent);
         }
     }
 
