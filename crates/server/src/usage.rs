@@ -238,6 +238,9 @@ impl Usage {
         let Some(folder) = &self.folder else {
             return;
         };
+        if self.unsent.get().is_some() && self.log_place.lock().is_behind {
+            return;
+        }
         // The hours with missing batches are written before the place behind those batches.
         self.write_roster();
         let (place, mut hours, ended) = self.snapshot();

@@ -239,7 +239,7 @@ impl Ring {
         self.own += u64::from(batch.writer == self.cells.writer());
         self.run = batch.run;
         self.next = batch.number + 1;
-        self.events = batch.events_before + batch.events as u64;
+        self.events = batch.events_before + u64::from(batch.events);
     }
 
     const fn cell_of(number: u64) -> usize {

@@ -29,6 +29,9 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 pub(super) struct LogPlace {
     pub(super) now: Option<Place>,
+    /// Whether batches before the present place are still read again, after the start. No file may
+    /// name the place until then.
+    pub(super) is_behind: bool,
     files: BTreeMap<u64, Place>,
 }
 
@@ -40,18 +43,26 @@ impl LogPlace {
             .filter_map(|hour| Some((hour, place(folder, hour)?)))
             .collect();
         let now = files.values().copied().max_by_key(|place| place.at);
-        Self { now, files }
+        Self {
+            is_behind: now.is_some(),
+            now,
+            files,
+        }
     }
 
     /// Continues after the batch `number` of the log `run`. Returns the time since which batches
     /// are missing, if any are.
     pub(super) fn pass(&mut self, run: u64, number: u64, now: Timestamp) -> Option<Timestamp> {
         let since = match self.now {
-            Some(place) if place.run == run && number < place.next => return None,
+            Some(place) if place.run == run && number < place.next => {
+                self.is_behind = number + 1 < place.next;
+                return None;
+            }
             Some(place) if (place.run, place.next) == (run, number) => None,
             None if number == 0 => None,
             place => Some(place.map_or(Timestamp::ZERO, |place| place.at)),
         };
+        self.is_behind = false;
         let (next, at) = (number + 1, now);
         self.now = Some(Place { run, next, at });
         since
