@@ -208,7 +208,7 @@ fn batch(hour: u64) -> HourLines {
     }
 }
 
-/// A fleet's log, of which the engine keeps some batches, and a member that is killed and restarted.
+/// A fleet's log, of which the engine keeps some batches, and a member that is killed.
 struct Member {
     usage: Usage,
     folder: Option<tempfile::TempDir>,

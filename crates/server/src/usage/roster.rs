@@ -181,7 +181,7 @@ mod tests {
         let mut roster = Roster::default();
         sign(&mut roster, 1, 3_500);
         sign(&mut roster, 2, 3_500);
-        // Neither of them reached the engine until now. One was killed meanwhile, nobody knows when.
+        // Neither of them reached the engine until now. One was killed meanwhile.
         sign(&mut roster, 2, 7_300);
         assert_eq!(incomplete(&roster, 7_301), [0, 1, 2]);
     }
