@@ -38,7 +38,24 @@ pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
     if print(text.as_bytes())? && page.cut {
         say("there are more rows; use a longer --step, a smaller --last, or --name");
     }
+    if !page.incomplete.is_empty() {
+        say(&format!(
+            "incomplete hours (unix): {}; a coordinator was killed in them or is cut off, or this \
+             one does not know them whole",
+            spans(&page.incomplete)
+        ));
+    }
     Ok(Exit::AllFetched)
+}
+
+/// Returns the beginnings of hours as text, such as `3600 to 10800, 18000`.
+fn spans(hours: &[u64]) -> String {
+    let spans = hours.chunk_by(|hour, next| hour + 3_600 == *next);
+    let spans = spans.map(|span| match span {
+        [first, .., last] => format!("{first} to {last}"),
+        span => span.iter().map(u64::to_string).collect(),
+    });
+    spans.collect::<Vec<_>>().join(", ")
 }
 
 fn lines(page: &UsagePage) -> String {

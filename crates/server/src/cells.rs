@@ -53,6 +53,11 @@ impl Cells {
         }
     }
 
+    /// Returns the first half of the versions that it writes.
+    pub(crate) const fn writer(&self) -> u64 {
+        self.writer
+    }
+
     /// Reads the values of `names`, in their order.
     pub(crate) async fn read_all(
         &self,

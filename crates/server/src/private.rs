@@ -1,12 +1,19 @@
 //! Files and folders that only their owner can read.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Creates or truncates a file of mode 0600.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     options().write(true).create(true).truncate(true).open(path)
+}
+
+/// Replaces a file by one of mode 0600 with this content, in one step.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let made = path.with_extension("new");
+    create(&made)?.write_all(content)?;
+    std::fs::rename(made, path)
 }
 
 /// Creates a file of mode 0600 that does not exist.

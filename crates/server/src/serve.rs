@@ -292,7 +292,7 @@ impl Server {
         drop((self.listener, self.grpc));
         self.coordinator.close();
         let _ = tokio::time::timeout(FINISH_TIME, graceful.shutdown()).await;
-        self.coordinator.flush_log().await;
+        self.coordinator.leave_log().await;
         tending.abort();
         let is_saved = match (&self.frontier, frontier_tending) {
             (Some(frontier), Some(tending)) => {

@@ -1,24 +1,29 @@
 //! The audit: what each worker did with each key, and how it was answered, per hour, for 30 days.
 //!
-//! The counts of the current hour are in memory. Every minute, and at the end of the hour, they are
+//! The counts of the current hour are in memory. Every few seconds ([`Usage::save_pause`]) they are
 //! written to `usage/HOUR.gz` in the state folder, as JSON lines that are sorted by worker and key.
-//! HOUR is the number of hours since 1970. A killed coordinator loses the last minute at most.
+//! HOUR is the number of hours since 1970.
 //!
-//! In a fleet, a coordinator sends its counts to the fleet's log every few seconds, and adds what
-//! it reads there. So each coordinator has the sums of all.
+//! In a fleet, a coordinator sends its counts to the fleet's log every second, and adds what it
+//! reads there. So each coordinator has the sums of all.
+//!
+//! A killed coordinator loses its last counts. Rosters ([`roster`]) say in which hours that was.
 
+mod counts;
 mod hour_files;
+mod log_place;
+pub(crate) mod roster;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
@@ -28,19 +33,28 @@ use politely_api::wire::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::private;
 use crate::watch::SEPARATOR;
+use counts::{Counts, line_of};
 use hour_files::{files, read, write};
+use log_place::{LogPlace, Place};
+use roster::Roster;
 
 const HOUR: Duration = Duration::from_hours(1);
 /// The number of hours that are kept.
 const KEPT_HOURS: u64 = 30 * 24;
-/// The most rows of one hour. Counts beyond it go to the worker's row without a key.
-const ROWS_MAX: usize = 1 << 20;
 /// The most rows of an answer.
 const PAGE_MAX: usize = 10_000;
 /// The folder in the state folder.
 const FOLDER: &str = "usage";
-const SHARDS: usize = 16;
+/// The roster in that folder.
+const ROSTER: &str = "roster.json";
+/// The shortest pause between two saves.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+/// The longest pause, and the most times that a pause is longer than the save before it. So saves
+/// of a million rows take a twentieth of a core.
+const SAVE_EVERY_MAX: Duration = Duration::from_mins(1);
+const PAUSE_TIMES: u32 = 20;
 
 /// The counts of this coordinator, or of its fleet.
 pub(crate) struct Usage {
@@ -50,39 +64,13 @@ pub(crate) struct Usage {
     folder: Option<PathBuf>,
     /// The last hour whose file has all counts that were known when the hour ended.
     last_written: AtomicU64,
-}
-
-/// The counts of the current hour, and of hours that have ended.
-struct Counts {
-    shards: Box<[Mutex<Hour>]>,
-    hasher: foldhash::quality::RandomState,
-    ended: Mutex<BTreeMap<u64, Vec<Line>>>,
-}
-
-/// The counts of one hour.
-#[derive(Default)]
-struct Hour {
-    number: u64,
-    rows: HashMap<Id, UsageCounts, foldhash::fast::RandomState>,
-}
-
-/// A worker and a key. The name of a worker contains that of its token.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Id {
-    worker: Arc<str>,
-    key: Arc<str>,
-}
-
-#[derive(Hash)]
-struct IdRef<'a> {
-    worker: &'a str,
-    key: &'a str,
-}
-
-impl Equivalent<Id> for IdRef<'_> {
-    fn equivalent(&self, id: &Id) -> bool {
-        *self.worker == *id.worker && *self.key == *id.key
-    }
+    /// The name of this coordinator in rosters.
+    me: u64,
+    /// The incomplete hours that this coordinator knows of by itself.
+    own: Mutex<Roster>,
+    /// The roster of the fleet.
+    fleet: Mutex<Roster>,
+    log_place: Mutex<LogPlace>,
 }
 
 /// Rows of one hour.
@@ -111,7 +99,22 @@ impl Usage {
             unsent: OnceLock::new(),
             folder: state.map(|state| state.join(FOLDER)),
             last_written: AtomicU64::new(number.saturating_sub(1)),
+            me: RandomState::new().hash_one(number),
+            own: Mutex::default(),
+            fleet: Mutex::default(),
+            log_place: Mutex::default(),
         };
+        let mut own = Roster::default();
+        if let Some(folder) = &usage.folder {
+            own = read_roster(folder);
+            own.end_all(now);
+            own.sign_alone(usage.me, Some(now), now + SAVE_EVERY * 2);
+            *usage.log_place.lock() = LogPlace::of_files(folder, now);
+        } else {
+            own.lose(number.saturating_sub(KEPT_HOURS)..=number);
+        }
+        *usage.own.lock() = own;
+        usage.write_roster();
         let mut lines = Vec::new();
         usage.read_file(number, "", |line| lines.push(line));
         usage.all.add(number, &lines, number);
@@ -121,6 +124,32 @@ impl Usage {
     /// Makes this coordinator one of a fleet, which gets its counts from [`Usage::take_unsent`].
     pub(crate) fn share(&self) {
         let _ = self.unsent.set(Counts::default());
+        *self.fleet.lock() = Roster::before_signs(self.me);
+        let mut own = self.own.lock();
+        own.leave(self.me);
+        if self.folder.is_none() {
+            *own = Roster::default();
+        }
+        drop(own);
+        self.write_roster();
+    }
+
+    pub(crate) const fn me(&self) -> u64 {
+        self.me
+    }
+
+    /// Returns the roster of the fleet as it was read last.
+    pub(crate) fn fleet_roster(&self) -> Roster {
+        self.fleet.lock().clone()
+    }
+
+    pub(crate) fn set_fleet_roster(&self, roster: Roster) {
+        *self.fleet.lock() = roster;
+    }
+
+    /// Notes that counts of this coordinator never reached the fleet.
+    pub(crate) fn lose(&self, hours: impl IntoIterator<Item = u64>) {
+        self.fleet.lock().lose(hours);
     }
 
     /// Returns the counts that the fleet does not know yet, and forgets them.
@@ -135,9 +164,21 @@ impl Usage {
             .collect()
     }
 
-    /// Adds counts from the fleet's log.
-    pub(crate) fn add(&self, counts: &HourLines, now: Timestamp) {
-        self.all.add(counts.hour, &counts.lines, hour_of(now));
+    /// Adds a batch of the fleet's log, the batch `number` of the log `run`. It has no counts if it
+    /// has events.
+    pub(crate) fn add(&self, run: u64, number: u64, counts: Option<&HourLines>, now: Timestamp) {
+        let mut place = self.log_place.lock();
+        if let Some(since) = place.pass(run, number, now) {
+            // The missing batches may have had late counts of the hour before.
+            let (since, now) = (hour_of(since).saturating_sub(1), hour_of(now));
+            let first = since.max(now.saturating_sub(KEPT_HOURS));
+            self.own.lock().lose(first..=now);
+        }
+        if let Some(HourLines { hour, lines }) = counts
+            && !place.is_in_file(*hour, run, number)
+        {
+            self.all.add(*hour, lines, hour_of(now));
+        }
     }
 
     pub(crate) fn granted(
@@ -189,25 +230,30 @@ impl Usage {
     }
 
     /// Writes the counts to the state folder, and removes files of hours that are not kept. Blocks.
-    pub(crate) fn save(&self, now: Timestamp) {
+    ///
+    /// The next call comes within `again_in`.
+    pub(crate) fn save(&self, now: Timestamp, again_in: Duration) {
         let number = hour_of(now);
         self.all.roll(number);
         let Some(folder) = &self.folder else {
             return;
         };
-        let mut hours = std::mem::take(&mut *self.all.ended.lock());
+        if self.unsent.get().is_some() && self.log_place.lock().is_behind {
+            return;
+        }
+        // The hours with missing batches are written before the place behind those batches.
+        self.write_roster();
+        let (place, mut hours, ended) = self.snapshot();
         let last_written = self.last_written.load(Relaxed);
         // Counts of other coordinators may come after the end of their hour.
         for (hour, lines) in hours.range_mut(..=last_written) {
             self.read_file(*hour, "", |line| lines.push(line));
         }
-        let ended = hours.last_key_value().map(|(hour, _)| *hour);
-        self.all.each(|hour, id, counts| {
-            hours.entry(hour).or_default().push(line_of(id, counts));
-        });
+        let mut failed = BTreeSet::new();
         for (hour, lines) in hours {
-            if let Err(why) = write(folder, hour, lines) {
+            if let Err(why) = write(folder, hour, place, lines) {
                 tracing::error!("cannot write {FOLDER}/{hour}.gz: {why}; make room on the disk");
+                failed.insert(hour);
             }
         }
         let last_written = ended.max(Some(last_written)).unwrap_or_default();
@@ -216,6 +262,54 @@ impl Usage {
             if hour + KEPT_HOURS < number {
                 let _ = fs::remove_file(folder.join(format!("{hour}.gz")));
             }
+        }
+        let is_saved = failed.is_empty();
+        // The counts of the current hour are still in memory.
+        failed.remove(&number);
+        let mut own = self.own.lock();
+        own.lose(failed);
+        own.forget_before(number.saturating_sub(KEPT_HOURS));
+        if self.unsent.get().is_none() {
+            own.sign_alone(self.me, is_saved.then_some(now), now + again_in);
+        }
+        drop(own);
+        self.write_roster();
+    }
+
+    /// Saves the last counts, at the end of this coordinator. Blocks.
+    pub(crate) fn save_last(&self, now: Timestamp) {
+        self.save(now, Duration::ZERO);
+        self.own.lock().leave(self.me);
+        self.write_roster();
+    }
+
+    /// Returns the pause after a save that took `took`.
+    pub(crate) fn save_pause(took: Duration) -> Duration {
+        (took * PAUSE_TIMES).clamp(SAVE_EVERY, SAVE_EVERY_MAX)
+    }
+
+    /// Returns the counts in memory by hour, without keeping those of ended hours, the last ended
+    /// hour, and the place in the fleet's log until which they are.
+    fn snapshot(&self) -> (Option<Place>, BTreeMap<u64, Vec<Line>>, Option<u64>) {
+        let place = self.log_place.lock();
+        let mut hours = std::mem::take(&mut *self.all.ended.lock());
+        let ended = hours.last_key_value().map(|(hour, _)| *hour);
+        self.all.each(|hour, id, counts| {
+            hours.entry(hour).or_default().push(line_of(id, counts));
+        });
+        (place.now, hours, ended)
+    }
+
+    fn write_roster(&self) {
+        let Some(folder) = &self.folder else { return };
+        let own = self.own.lock().clone();
+        let written = serde_json::to_vec(&own).map_err(io::Error::from);
+        let written = written.and_then(|json| {
+            private::folder(folder)?;
+            private::replace(&folder.join(ROSTER), &json)
+        });
+        if let Err(why) = written {
+            tracing::error!("cannot write {FOLDER}/{ROSTER}: {why}; make room on the disk");
         }
     }
 
@@ -233,7 +327,16 @@ impl Usage {
                 })
                 .collect(),
             cut: is_cut,
+            incomplete: self.incomplete(&asked_hours(query, now), now),
         }
+    }
+
+    /// Returns the beginnings of the incomplete hours, in seconds since 1970.
+    fn incomplete(&self, hours: &Range<u64>, now: Timestamp) -> Vec<u64> {
+        let mut all = self.own.lock().lost().clone();
+        all.extend(self.fleet.lock().incomplete(now));
+        let among = all.into_iter().filter(|hour| hours.contains(hour));
+        among.map(|hour| hour * 3_600).collect()
     }
 
     /// Returns the counts that match `query`, by the first hour of their step and by name.
@@ -241,14 +344,11 @@ impl Usage {
         let hour = hour_of(now);
         self.all.roll(hour);
         let step = u64::from(query.step.hours());
-        let from = match query.from {
-            Some(seconds) => seconds / 3_600,
-            None => hour.saturating_sub(23),
-        };
-        let until = query.to.map_or(u64::MAX, |seconds| seconds.div_ceil(3_600));
+        let asked = asked_hours(query, now);
+        let from = asked.start;
         let mut sums: BTreeMap<(u64, String), UsageCounts> = BTreeMap::new();
         let mut add = |number: u64, worker: &str, key: &str, counts: &UsageCounts| {
-            if !(from..until).contains(&number) {
+            if !asked.contains(&number) {
                 return;
             }
             let at = from + (number - from) / step * step;
@@ -284,7 +384,7 @@ impl Usage {
         in_memory.insert(hour);
         let files = self.folder.as_deref().map(files).unwrap_or_default();
         for number in files {
-            if (from..until).contains(&number) && !in_memory.contains(&number) {
+            if asked.contains(&number) && !in_memory.contains(&number) {
                 let name = query.name.as_deref().unwrap_or_default();
                 self.read_file(number, name, |line| {
                     add(number, &line.worker, &line.key, &line.counts);
@@ -325,6 +425,7 @@ impl Usage {
             answers: signals.values().sum(),
             statuses: sum.statuses,
             signals,
+            incomplete: self.incomplete(&asked_hours(&query, now), now),
         }
     }
 
@@ -341,109 +442,25 @@ impl Usage {
     }
 }
 
-impl Default for Counts {
-    fn default() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: foldhash::quality::RandomState::default(),
-            ended: Mutex::default(),
-        }
-    }
+/// Returns the hours that `query` is about.
+fn asked_hours(query: &UsageQuery, now: Timestamp) -> Range<u64> {
+    let from = match query.from {
+        Some(seconds) => seconds / 3_600,
+        None => hour_of(now).saturating_sub(23),
+    };
+    from..query.to.map_or(u64::MAX, |seconds| seconds.div_ceil(3_600))
 }
 
-impl Counts {
-    /// Changes the counts of a worker and a key in the hour `number`.
-    fn change(&self, number: u64, worker: &str, key: &str, change: impl FnOnce(&mut UsageCounts)) {
-        let hash = self.hasher.hash_one((worker, key));
-        let mut shard = self.shards[hash as usize % SHARDS].lock();
-        if shard.number < number {
-            let ended = std::mem::take(&mut *shard);
-            shard.number = number;
-            self.end(&ended);
-        }
-        let is_full = shard.rows.len() >= ROWS_MAX / SHARDS;
-        let is_known = shard.rows.contains_key(&IdRef { worker, key });
-        let key = if is_full && !is_known { "" } else { key };
-        if let Some(counts) = shard.rows.get_mut(&IdRef { worker, key }) {
-            change(counts);
-            return;
-        }
-        let id = Id {
-            worker: worker.into(),
-            key: key.into(),
-        };
-        change(shard.rows.entry(id).or_default());
-    }
-
-    /// Adds rows of the hour `hour`. The current hour is `now`.
-    fn add(&self, hour: u64, lines: &[Line], now: u64) {
-        if hour < now {
-            self.roll(now);
-            let mut ended = self.ended.lock();
-            ended.entry(hour).or_default().extend_from_slice(lines);
-            return;
-        }
-        for line in lines {
-            self.change(hour, &line.worker, &line.key, |counts| {
-                counts.add(&line.counts);
-            });
-        }
-    }
-
-    /// Ends the hours of all shards that are over in the hour `number`. So all counts of an hour
-    /// end together.
-    fn roll(&self, number: u64) {
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            if shard.number < number {
-                let ended = std::mem::take(&mut *shard);
-                shard.number = number;
-                self.end(&ended);
-            }
-        }
-    }
-
-    /// Adds the counts of a shard whose hour has ended to the ended hours.
-    fn end(&self, hour: &Hour) {
-        if hour.rows.is_empty() {
-            return;
-        }
-        let mut ended = self.ended.lock();
-        let lines = ended.entry(hour.number).or_default();
-        lines.extend(hour.rows.iter().map(|(id, counts)| line_of(id, counts)));
-        while ended.len() as u64 > KEPT_HOURS {
-            ended.pop_first();
-        }
-    }
-
-    /// Calls `visit` with each row of the current hour.
-    fn each(&self, mut visit: impl FnMut(u64, &Id, &UsageCounts)) {
-        for shard in &self.shards {
-            let shard = shard.lock();
-            for (id, counts) in &shard.rows {
-                visit(shard.number, id, counts);
-            }
-        }
-    }
-
-    /// Removes all counts and returns them by hour.
-    fn take(&self) -> BTreeMap<u64, Vec<Line>> {
-        for shard in &self.shards {
-            let mut shard = shard.lock();
-            let rows = std::mem::take(&mut shard.rows);
-            let number = shard.number;
-            self.end(&Hour { number, rows });
-        }
-        std::mem::take(&mut *self.ended.lock())
-    }
-}
-
-fn line_of(id: &Id, counts: &UsageCounts) -> Line {
-    Line {
-        worker: id.worker.to_string(),
-        key: id.key.to_string(),
-        counts: counts.clone(),
-    }
+fn read_roster(folder: &Path) -> Roster {
+    let json = match fs::read(folder.join(ROSTER)) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Roster::default(),
+        json => json,
+    };
+    let roster = json.and_then(|json| Ok(serde_json::from_slice(&json)?));
+    roster.unwrap_or_else(|why| {
+        tracing::error!("cannot read {FOLDER}/{ROSTER}: {why}; its incomplete hours are forgotten");
+        Roster::default()
+    })
 }
 
 fn hour_of(now: Timestamp) -> u64 {

@@ -43,4 +43,8 @@ pub struct AnswerCounts {
     /// Answers by meaning: `ok`, `rate_limited`, `overloaded`, `unreachable`, `blocked`,
     /// `url_error`.
     pub signals: BTreeMap<String, u64>,
+    /// The beginnings of the hours whose counts may be incomplete, in seconds since 1970, as in the
+    /// audit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub incomplete: Vec<u64>,
 }

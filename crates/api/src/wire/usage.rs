@@ -185,4 +185,8 @@ pub struct UsagePage {
     /// Whether there are more rows. Use a longer step, a later beginning, or a name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
+    /// The beginnings of the hours whose counts may be incomplete, in seconds since 1970. A
+    /// coordinator was killed in them or is cut off, or this one does not know them whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub incomplete: Vec<u64>,
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +30,16 @@ pub(crate) struct Serve {
     pub(crate) address: SocketAddr,
 }
 
+impl Serve {
+    /// Ends the coordinator as a service manager does.
+    pub(crate) fn end(mut self) {
+        let pid = self.child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(told.expect("kill runs").success());
+        assert!(self.child.wait().expect("a child").success());
+    }
+}
+
 impl Drop for Serve {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -46,15 +56,18 @@ fn serve(dir: &Path, durability: &str) -> Serve {
     serve_with(dir, &["--rate", "50", "--durability", durability])
 }
 
-/// Starts a coordinator with further arguments.
+/// Starts a coordinator with a state folder and further arguments.
 pub(crate) fn serve_with(dir: &Path, args: &[&str]) -> Serve {
+    let state = format!("--state={}", dir.display());
+    serve_as(&[&[&state, "--in-flight=50", "--lease=60s"], args].concat())
+}
+
+/// Starts a coordinator with these arguments.
+pub(crate) fn serve_as(args: &[&str]) -> Serve {
     let address = free_address();
     let mut command = politely();
     command.args(["serve", "--bind", &address.to_string(), "--profile", "api"]);
-    command
-        .args(["--in-flight", "50", "--lease", "60s"])
-        .args(args);
-    command.arg("--state").arg(dir);
+    command.args(args);
     let child = command.stderr(Stdio::null()).spawn().expect("it runs");
     let mut serve = Serve { child, address };
     let deadline = Instant::now() + PATIENCE;

@@ -2,8 +2,9 @@
 //! `10000/day@UTC`.
 //!
 //! A key has any number of them beside its learned pace. A request leaves when all of them have
-//! room. A new window starts full, and nothing spreads its requests: the pace does that. A declared
-//! limit is never learned and never raised by success.
+//! room. A new window starts full, and its first requests may leave in one burst. In windows of up
+//! to ten seconds the requests after such a burst leave evenly. A declared limit is never learned
+//! and never raised by success.
 //!
 //! | part | the question that it answers |
 //! | --- | --- |
@@ -19,6 +20,8 @@ mod declared;
 mod notation;
 mod rolling;
 mod spent;
+#[cfg(test)]
+mod strict_server_tests;
 mod unit;
 
 pub use calendar::{Period, Zone};

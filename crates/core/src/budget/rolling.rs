@@ -3,6 +3,11 @@
 //! The log counts in *slots*: a window has [`SLOTS`] of them. It keeps at most [`ENTRIES`] entries.
 //! A full log merges the two neighbours that cost the least, and keeps the later slot of both. So
 //! it never frees a quantity too early, and under a long steady use it frees it a little late.
+//!
+//! The requests of a burst reach the server at the pace of their way, which differs from burst to
+//! burst. A server that counts strictly then refuses some of the next burst. So a short window
+//! frees the quantity of a burst evenly over most of a window. This costs nothing: the next burst
+//! is the last one, and all later requests are spread.
 
 use std::time::Duration;
 
@@ -12,6 +17,8 @@ use crate::Timestamp;
 
 /// The most entries. A steady use then reaches 98 % of the quantity.
 const ENTRIES: usize = 72;
+/// The number of entries of a little used log that may stay after they are free.
+const FEW: usize = 8;
 /// Slots in a window. A quantity counts until the end of its slot, which costs a thousandth.
 const SLOTS: u64 = 1_024;
 /// A window is longer than declared by this part, because two clocks drift apart.
@@ -20,8 +27,14 @@ const DRIFT: u64 = 2_000;
 /// of requests differ.
 const DELAY: u64 = 200;
 const DELAY_MAX_US: u64 = 200_000;
-/// A window is at least this much longer than declared.
-const LONGER_MIN_US: u64 = 20_000;
+/// A window is at least this much longer than declared. A second is then used to 97 %.
+const LONGER_MIN_US: u64 = 30_000;
+
+/// The longest window whose quantity is freed evenly.
+const EVEN_UP_TO_US: u64 = 10_000_000;
+/// The part of the window in which a burst of the whole quantity is freed, in percent. Under a
+/// steady use, requests leave further apart than this, and wait for nothing but the window.
+const EVEN_PERCENT: u64 = 90;
 
 /// The quantities that were spent, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +91,11 @@ impl Scale {
         }
     }
 
+    /// Returns whether the quantity of a burst is freed evenly.
+    const fn is_even(self) -> bool {
+        self.slot_us <= EVEN_UP_TO_US / SLOTS
+    }
+
     /// Returns the slot that ends at `at` or next after it.
     const fn slot(self, at: Timestamp) -> u64 {
         at.as_micros().div_ceil(self.slot_us)
@@ -88,34 +106,80 @@ impl Scale {
         let end = slot.saturating_mul(self.slot_us);
         Timestamp::from_micros(end.saturating_add(self.counts_us))
     }
+}
 
-    /// Returns the latest slot that counts no more at `now`, if there is one.
-    const fn last_outside(self, now: Timestamp) -> Option<u64> {
-        match now.as_micros().checked_sub(self.counts_us) {
-            Some(since) => Some(since / self.slot_us),
-            None => None,
+/// Frees the entries one after the other.
+struct Freeing {
+    scale: Scale,
+    /// The shortest time between two units that are freed.
+    gap_us: u64,
+    /// The quantity that is freed at once after a pause: that of a request.
+    cost: u64,
+    /// When the next unit can be freed.
+    next: Timestamp,
+}
+
+impl Freeing {
+    fn new(length: Duration, quantity: u64, cost: u64) -> Self {
+        let scale = Scale::of(length);
+        let gap_us = if scale.is_even() {
+            length.as_micros() as u64 * EVEN_PERCENT / 100 / quantity.max(1)
+        } else {
+            0
+        };
+        Self {
+            scale,
+            gap_us,
+            cost,
+            next: Timestamp::ZERO,
         }
+    }
+
+    /// Returns when the first `units` of an entry are free. The entries before it were passed.
+    fn frees(&self, entry: &Entry, units: u64) -> Timestamp {
+        let first = self.scale.frees(entry.slot).max(self.next);
+        let late_us = self.gap_us.saturating_mul(units.saturating_sub(self.cost));
+        Timestamp::from_micros(first.as_micros().saturating_add(late_us))
+    }
+
+    /// Continues behind `entry`.
+    fn pass(&mut self, entry: &Entry) {
+        let last = self.frees(entry, entry.spent);
+        let gap_us = self.gap_us.saturating_mul(self.cost.min(entry.spent));
+        self.next = Timestamp::from_micros(last.as_micros().saturating_add(gap_us));
+    }
+
+    /// Returns how much of an entry is free at `now`.
+    fn free(&self, entry: &Entry, now: Timestamp) -> u64 {
+        let first = self.scale.frees(entry.slot).max(self.next);
+        if now < first {
+            return 0;
+        }
+        let more = now.since(first).as_micros() as u64;
+        let more = more.checked_div(self.gap_us).unwrap_or(u64::MAX);
+        entry.spent.min(more.saturating_add(self.cost))
     }
 }
 
 impl Rolling {
-    /// Returns the quantity in the window before `now`, and when the oldest part of it is free.
-    pub(super) fn spent(&self, now: Timestamp, length: Duration) -> (u64, Timestamp) {
-        let scale = Scale::of(length);
-        let from = self.first_inside(now, scale);
-        let inside = &self.entries[from..];
-        let first = inside.first().map_or(now, |entry| scale.frees(entry.slot));
-        (sum(inside), first)
-    }
-
-    /// Returns the index of the first entry that counts at `now`. Few are before it, because a
-    /// charge removes them.
-    fn first_inside(&self, now: Timestamp, scale: Scale) -> usize {
-        let Some(last) = scale.last_outside(now) else {
-            return 0;
-        };
-        let outside = self.entries.iter().take_while(|entry| entry.slot <= last);
-        outside.count()
+    /// Returns the part of `quantity` that is not free at `now`, and when the next part of it is.
+    pub(super) fn spent(
+        &self,
+        now: Timestamp,
+        quantity: u64,
+        length: Duration,
+    ) -> (u64, Timestamp) {
+        let mut freeing = Freeing::new(length, quantity, 1);
+        let mut spent = self.total;
+        for entry in &self.entries {
+            let free = freeing.free(entry, now);
+            spent = spent.saturating_sub(free);
+            if free < entry.spent {
+                return (spent, freeing.frees(entry, free + 1));
+            }
+            freeing.pass(entry);
+        }
+        (spent, now)
     }
 
     /// Returns when a request of `cost` may leave, not before `now`.
@@ -129,25 +193,37 @@ impl Rolling {
         if cost > quantity {
             return Timestamp::NEVER;
         }
-        let room = quantity - cost;
-        if self.total <= room {
+        if self.total <= quantity - cost {
             return now;
         }
-        let scale = Scale::of(length);
-        let inside = &self.entries[self.first_inside(now, scale)..];
-        let (mut spent, mut start) = (sum(inside), now);
-        for entry in inside {
-            if spent <= room {
-                break;
-            }
-            spent = spent.saturating_sub(entry.spent);
-            start = scale.frees(entry.slot);
-        }
-        start
+        self.next_room(now, cost, quantity, length)
     }
 
-    /// Charges a request that is granted at `now` and leaves at `at`, now or later.
-    pub(super) fn charge(&mut self, now: Timestamp, at: Timestamp, cost: u64, length: Duration) {
+    /// Returns when a request of `cost` has room beside all entries, not before `now`.
+    #[inline(never)]
+    fn next_room(&self, now: Timestamp, cost: u64, quantity: u64, length: Duration) -> Timestamp {
+        let mut freeing = Freeing::new(length, quantity, cost);
+        let mut excess = self.total - (quantity - cost);
+        for entry in &self.entries {
+            if excess <= entry.spent {
+                return freeing.frees(entry, excess).max(now);
+            }
+            excess -= entry.spent;
+            freeing.pass(entry);
+        }
+        now
+    }
+
+    /// Charges a request that is granted at `now` and leaves at `at`, now or later. `quantity` is
+    /// that of the limit.
+    pub(super) fn charge(
+        &mut self,
+        now: Timestamp,
+        at: Timestamp,
+        cost: u64,
+        quantity: u64,
+        length: Duration,
+    ) {
         if cost == 0 {
             return;
         }
@@ -160,12 +236,13 @@ impl Rolling {
             last.spent = last.spent.saturating_add(cost);
             return;
         }
-        // Another request may leave before `at`, so the window that ends now still counts.
-        let outside = self.first_inside(now, scale);
-        if outside > 0 {
-            for entry in self.entries.drain(..outside) {
-                self.removed = self.removed.max(entry.slot);
-                self.total = self.total.saturating_sub(entry.spent);
+        // Another request may leave before `at`, so the window that ends now still counts. A burst
+        // that is freed evenly stays for two windows.
+        let is_busy = self.total > quantity / 2;
+        if is_busy || self.entries.len() > FEW {
+            let stays_us = scale.counts_us << u32::from(is_busy && scale.is_even());
+            if let Some(last) = now.as_micros().checked_sub(stays_us) {
+                self.remove_until(last / scale.slot_us);
             }
         }
         // Nearly every request leaves after all others.
@@ -176,8 +253,30 @@ impl Rolling {
             Some(entry) if entry.slot == slot => entry.spent = entry.spent.saturating_add(cost),
             _ => self.entries.insert(place, Entry { slot, spent: cost }),
         }
+        if self.entries.len() > ENTRIES {
+            self.make_room(now, quantity, length);
+        }
+    }
+
+    /// Removes the first entry if it is free as a whole, and else merges two.
+    #[inline(never)]
+    fn make_room(&mut self, now: Timestamp, quantity: u64, length: Duration) {
+        let (first, freeing) = (self.entries[0], Freeing::new(length, quantity, 1));
+        if freeing.scale.is_even() && freeing.frees(&first, first.spent) <= now {
+            self.remove_until(first.slot);
+        }
         while self.entries.len() > ENTRIES {
             self.merge_the_cheapest();
+        }
+    }
+
+    /// Removes the entries that are not after the slot `last`.
+    fn remove_until(&mut self, last: u64) {
+        let old = self.entries.iter().take_while(|entry| entry.slot <= last);
+        let count = old.count();
+        for entry in self.entries.drain(..count) {
+            self.removed = self.removed.max(entry.slot);
+            self.total = self.total.saturating_sub(entry.spent);
         }
     }
 
@@ -257,6 +356,7 @@ mod tests {
 
     use super::*;
 
+    const QUANTITY: u64 = 1_000;
     const MINUTE: Duration = Duration::from_mins(1);
 
     fn ms(ms: u64) -> Timestamp {
@@ -272,7 +372,7 @@ mod tests {
                 now = start.as_micros().div_ceil(1_000);
                 continue;
             }
-            log.charge(ms(now), ms(now), 1, length);
+            log.charge(ms(now), ms(now), 1, quantity, length);
             left.push(now);
             now += gap_ms;
         }
@@ -311,18 +411,18 @@ mod tests {
     #[test]
     fn what_left_the_log_is_not_put_back() {
         let mut log = Rolling::default();
-        log.charge(ms(0), ms(0), 5, MINUTE);
-        log.charge(ms(70_000), ms(70_000), 5, MINUTE);
+        log.charge(ms(0), ms(0), 5, QUANTITY, MINUTE);
+        log.charge(ms(70_000), ms(70_000), 5, QUANTITY, MINUTE);
         log.put_back(ms(0), 5, MINUTE);
-        assert_eq!(log.spent(ms(70_000), MINUTE).0, 5);
+        assert_eq!(log.spent(ms(70_000), QUANTITY, MINUTE).0, 5);
     }
 
     /// Regression: a request that left ahead dropped what still counted for one that left now.
     #[test]
     fn a_departure_ahead_frees_nothing_for_now() {
         let mut log = Rolling::default();
-        log.charge(ms(0), ms(0), 5, MINUTE);
-        log.charge(ms(60_000), ms(61_500), 1, MINUTE);
+        log.charge(ms(0), ms(0), 5, QUANTITY, MINUTE);
+        log.charge(ms(60_000), ms(61_500), 1, QUANTITY, MINUTE);
         assert!(log.next_start(ms(60_050), 1, 6, MINUTE) > ms(60_050));
     }
 
@@ -330,11 +430,11 @@ mod tests {
     #[test]
     fn a_slot_has_one_entry() {
         let mut log = Rolling::default();
-        log.charge(ms(9_000), ms(9_000), 1, MINUTE);
-        log.charge(ms(9_000), ms(11_000), 1, MINUTE);
-        log.charge(ms(9_000), ms(9_000), 500, MINUTE);
+        log.charge(ms(9_000), ms(9_000), 1, QUANTITY, MINUTE);
+        log.charge(ms(9_000), ms(11_000), 1, QUANTITY, MINUTE);
+        log.charge(ms(9_000), ms(9_000), 500, QUANTITY, MINUTE);
         log.put_back(ms(9_000), 400, MINUTE);
-        assert_eq!(log.spent(ms(9_000), MINUTE).0, 102);
+        assert_eq!(log.spent(ms(9_000), QUANTITY, MINUTE).0, 102);
     }
 
     fn any_log() -> impl Strategy<Value = Rolling> {
@@ -342,7 +442,7 @@ mod tests {
             spent.sort_unstable();
             let mut log = Rolling::default();
             for (at, cost) in spent {
-                log.charge(ms(at), ms(at), cost, MINUTE);
+                log.charge(ms(at), ms(at), cost, QUANTITY, MINUTE);
             }
             log
         })
@@ -368,7 +468,7 @@ mod tests {
                     continue;
                 }
                 let at = now + ahead;
-                log.charge(ms(now), ms(at), cost, MINUTE);
+                log.charge(ms(now), ms(at), cost, quantity, MINUTE);
                 if what == 2 {
                     open.push((at, cost));
                 } else {
@@ -393,7 +493,7 @@ mod tests {
             let mut again = joined.clone();
             again.join(&theirs);
             prop_assert_eq!(&again, &joined);
-            let spent = |log: &Rolling| log.spent(ms(at), MINUTE).0;
+            let spent = |log: &Rolling| log.spent(ms(at), QUANTITY, MINUTE).0;
             prop_assert_eq!(spent(&joined), spent(&mine).max(spent(&theirs)));
         }
     }

@@ -194,7 +194,10 @@ impl Log {
     /// the log if it is in force: only then a next period of the calendar may begin.
     fn charge(&mut self, now: Timestamp, at: Timestamp, cost: u64, limit: Option<&DeclaredLimit>) {
         match (&mut self.of, limit.map(DeclaredLimit::window)) {
-            (LogOf::Rolling(log, secs), _) => log.charge(now, at, cost, length(*secs)),
+            (LogOf::Rolling(log, secs), _) => {
+                let quantity = limit.map_or(u64::MAX, DeclaredLimit::quantity);
+                log.charge(now, at, cost, quantity, length(*secs));
+            }
             (LogOf::Calendar(log), Some(LimitWindow::Calendar(period, zone))) => {
                 log.charge(at, cost, *period, zone);
             }
@@ -205,7 +208,7 @@ impl Log {
     /// Returns whether something may still count at `now`.
     fn counts(&self, now: Timestamp) -> bool {
         match &self.of {
-            LogOf::Rolling(log, secs) => log.spent(now, length(*secs)).0 > 0,
+            LogOf::Rolling(log, secs) => log.spent(now, u64::MAX, length(*secs)).0 > 0,
             LogOf::Calendar(log) => !log.is_past(now),
         }
     }
@@ -224,7 +227,7 @@ impl Log {
 
     fn spent(&self, now: Timestamp, limit: &DeclaredLimit) -> (u64, Timestamp) {
         match (&self.of, limit.window()) {
-            (LogOf::Rolling(log, secs), _) => log.spent(now, length(*secs)),
+            (LogOf::Rolling(log, secs), _) => log.spent(now, limit.quantity(), length(*secs)),
             (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
                 log.spent(now, *period, zone)
             }

@@ -392,7 +392,7 @@ impl Coordinator {
         let coordinator = self.clone();
         let saved = tokio::task::spawn_blocking(move || {
             coordinator.hand_over();
-            coordinator.0.usage.save(coordinator.now());
+            coordinator.0.usage.save_last(coordinator.now());
             let store = coordinator.0.store.as_ref();
             let is_kept = store.is_none_or(|store| {
                 store.close();

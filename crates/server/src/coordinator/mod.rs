@@ -76,10 +76,6 @@ use worker_shares::WorkerShares;
 
 /// The interval between two searches for expired leases.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
-/// The interval at which the audit is written to the state folder.
-const USAGE_EVERY: Duration = Duration::from_mins(1);
-/// The time for the last events and counts to reach the log of the fleet.
-const LOG_FLUSHED: Duration = Duration::from_secs(1);
 
 /// The settings of a coordinator at its start.
 #[derive(Clone, Debug)]
@@ -330,13 +326,17 @@ impl Coordinator {
     }
 
     async fn keep_usage(self) {
+        let mut took = Duration::ZERO;
         loop {
-            tokio::time::sleep(USAGE_EVERY).await;
+            let pause = Usage::save_pause(took);
+            tokio::time::sleep(pause).await;
             let coordinator = self.clone();
+            let begun = tokio::time::Instant::now();
             let saved = tokio::task::spawn_blocking(move || {
-                coordinator.0.usage.save(coordinator.now());
+                coordinator.0.usage.save(coordinator.now(), pause * 2);
             });
             let _ = saved.await;
+            took = begun.elapsed();
         }
     }
 
@@ -381,15 +381,6 @@ impl Coordinator {
 
     pub(crate) fn usage_counts(&self) -> &Usage {
         &self.0.usage
-    }
-
-    /// Sends the last events and counts to the log of the fleet.
-    pub(crate) async fn flush_log(&self) {
-        if let Some(log) = self.fleet_log() {
-            log.outbox()
-                .put_counts(self.0.usage.take_unsent(self.now()));
-            let _ = tokio::time::timeout(LOG_FLUSHED, log.outbox().emptied()).await;
-        }
     }
 
     /// Ends all waiting. Permits that were granted can still be reported.

@@ -5,6 +5,7 @@
 //! coordinators have the same events in the same order, and the same sums.
 
 mod ring;
+mod roster_cell;
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -16,13 +17,16 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Notice};
+use politely::core::Timestamp;
 use politely_api::wire::Event;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use self::ring::{Batch, Ring};
+use self::roster_cell::RosterCell;
 use crate::coordinator::Coordinator;
 use crate::usage::HourLines;
+use crate::usage::roster::SIGN_EVERY;
 
 /// The time from one append to the next, in which events gather.
 const GATHER: Duration = Duration::from_millis(10);
@@ -30,6 +34,8 @@ const GATHER: Duration = Duration::from_millis(10);
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// The interval at which the counts of the audit go to the log.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// The time for the last events and counts to reach the log.
+const LEAVE_TIME: Duration = Duration::from_secs(1);
 /// The delay after the engine failed.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The most events of one batch.
@@ -51,6 +57,7 @@ const COUNTS: u8 = b'C';
 pub(crate) struct FleetLog {
     engine: Arc<dyn Engine>,
     outbox: Arc<Outbox>,
+    roster: RosterCell,
 }
 
 /// This coordinator's entries that are not in the log yet.
@@ -70,12 +77,21 @@ struct Waiting {
     /// The number of events that were dropped, and whose readers are not told so yet.
     dropped: u64,
     counts: VecDeque<HourLines>,
+    /// Whether counts are on their way to the log.
+    sends_counts: bool,
 }
 
 /// A batch that is not appended yet.
 enum Draft {
     Events(Vec<Event>, Place),
     Counts(HourLines),
+}
+
+/// A batch that may be in the log. Its append has no answer yet.
+struct Pending {
+    draft: Draft,
+    /// The number of own batches in the log before it.
+    own: u64,
 }
 
 /// The place of a batch among the events of this coordinator.
@@ -88,8 +104,11 @@ struct Place {
 
 impl FleetLog {
     pub(crate) fn new(engine: Arc<dyn Engine>) -> Self {
-        let outbox = Arc::default();
-        Self { engine, outbox }
+        Self {
+            roster: RosterCell::new(Arc::clone(&engine)),
+            outbox: Arc::default(),
+            engine,
+        }
     }
 
     pub(crate) const fn outbox(&self) -> &Arc<Outbox> {
@@ -110,8 +129,9 @@ impl Outbox {
         self.wake.notify_one();
     }
 
-    /// Adds counts of the audit. They are lost if the engine is away for hours.
-    pub(crate) fn put_counts(&self, hours: Vec<HourLines>) {
+    /// Adds counts of the audit. Returns the hours of the oldest counts, which are lost if the
+    /// engine is away for hours.
+    pub(crate) fn put_counts(&self, hours: Vec<HourLines>) -> Vec<u64> {
         let mut waiting = self.waiting.lock();
         for HourLines { hour, lines } in hours {
             let chunks = lines.chunks(ROWS_MAX).map(|lines| HourLines {
@@ -120,11 +140,16 @@ impl Outbox {
             });
             waiting.counts.extend(chunks);
         }
-        while waiting.counts.len() > COUNTS_MAX {
-            waiting.counts.pop_front();
-        }
+        let too_many = waiting.counts.len().saturating_sub(COUNTS_MAX);
+        let lost = waiting.counts.drain(..too_many);
+        let lost = lost.map(|lost| lost.hour).collect();
         drop(waiting);
         self.wake.notify_one();
+        lost
+    }
+
+    fn has_counts(&self) -> bool {
+        self.waiting.lock().has_counts()
     }
 
     /// Waits until there is something to append, and until `from`. Cancel safe.
@@ -172,7 +197,7 @@ impl Outbox {
 
     /// Returns the next batch. Events go first, since their readers wait.
     fn next(&self) -> Option<Draft> {
-        let waiting = self.waiting.lock();
+        let mut waiting = self.waiting.lock();
         if !waiting.events.is_empty() {
             let events = waiting.events.iter().take(EVENTS_MAX);
             let place = Place {
@@ -181,7 +206,9 @@ impl Outbox {
             };
             return Some(Draft::Events(events.cloned().collect(), place));
         }
-        waiting.counts.front().cloned().map(Draft::Counts)
+        let counts = waiting.counts.pop_front()?;
+        waiting.sends_counts = true;
+        Some(Draft::Counts(counts))
     }
 
     /// Removes a batch that was appended.
@@ -196,7 +223,7 @@ impl Outbox {
                 waiting.events.drain(..(sent - overtaken) as usize);
                 waiting.first += sent - overtaken;
             }
-            Draft::Counts(_) => _ = waiting.counts.pop_front(),
+            Draft::Counts(_) => waiting.sends_counts = false,
         }
         drop(waiting);
         self.appended.notify_waiters();
@@ -205,7 +232,11 @@ impl Outbox {
 
 impl Waiting {
     fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.counts.is_empty()
+        self.events.is_empty() && !self.has_counts()
+    }
+
+    fn has_counts(&self) -> bool {
+        self.sends_counts || !self.counts.is_empty()
     }
 }
 
@@ -244,7 +275,12 @@ impl Draft {
 impl Coordinator {
     /// Follows the log of the fleet until the coordinator is dropped.
     pub(crate) async fn follow_log(self) {
-        let Some(FleetLog { engine, outbox }) = self.fleet_log() else {
+        let Some(FleetLog {
+            engine,
+            outbox,
+            roster,
+        }) = self.fleet_log()
+        else {
             return;
         };
         let (sender, mut notices) = mpsc::unbounded_channel();
@@ -258,13 +294,20 @@ impl Coordinator {
                 Err(_) => tokio::time::sleep(AGAIN).await,
             }
         };
-        // The counts of these batches were added before this coordinator began.
-        for batch in before.iter().filter(|batch| batch.events > 0) {
+        for batch in &before {
             self.apply_batch(batch);
         }
         self.watch().events().join_here();
         let mut on_batch = |batch: Batch| self.apply_batch(&batch);
-        let mut counted = Instant::now();
+        let (mut counted, mut counted_until) = (Instant::now(), self.now());
+        let mut pending = None;
+        // Without a sign, the audit says that it is incomplete.
+        let sign = async |until| {
+            let signed = roster.sign(self.usage_counts(), until, self.now());
+            let _ = signed.await;
+            Instant::now()
+        };
+        let mut signed = sign(counted_until).await;
         let mut append_from = Instant::now();
         let mut is_subscribed = false;
         loop {
@@ -287,13 +330,16 @@ impl Coordinator {
                 },
                 () = outbox.filled(append_from) => {
                     append_from = Instant::now() + GATHER;
-                    self.send_next(outbox, &mut ring, &mut on_batch).await
+                    self.send_next(outbox, &mut pending, &mut ring, &mut on_batch).await
                 }
                 () = tokio::time::sleep(READ_EVERY) => ring.catch_up(&mut on_batch).await,
             };
             if counted.elapsed() >= COUNT_EVERY {
                 counted = Instant::now();
-                outbox.put_counts(self.usage_counts().take_unsent(self.now()));
+                counted_until = self.send_counts(outbox);
+            }
+            if done.is_ok() && signed.elapsed() >= SIGN_EVERY && !outbox.has_counts() {
+                signed = sign(counted_until).await;
             }
             if done.is_err() {
                 // The coordinator reports elsewhere that the engine is away.
@@ -302,23 +348,52 @@ impl Coordinator {
         }
     }
 
-    /// Appends the next batch of the outbox, if there is one.
+    /// Puts the counts so far into the outbox. Returns the time until which they are.
+    fn send_counts(&self, outbox: &Outbox) -> Timestamp {
+        let now = self.now();
+        let lost = outbox.put_counts(self.usage_counts().take_unsent(now));
+        self.usage_counts().lose(lost);
+        now
+    }
+
+    /// Sends the last events and counts to the log of the fleet, and leaves the fleet.
+    pub(crate) async fn leave_log(&self) {
+        let Some(FleetLog { outbox, roster, .. }) = self.fleet_log() else {
+            return;
+        };
+        self.send_counts(outbox);
+        let left = async {
+            outbox.emptied().await;
+            roster.leave(self.usage_counts()).await
+        };
+        // Otherwise the audit says that the last counts may be missing.
+        let _ = tokio::time::timeout(LEAVE_TIME, left).await;
+    }
+
+    /// Appends `pending`, the batch whose append failed, or the next batch of the outbox.
     async fn send_next(
         &self,
         outbox: &Outbox,
+        pending: &mut Option<Pending>,
         ring: &mut Ring,
         on_batch: &mut impl FnMut(Batch),
     ) -> Result<(), EngineError> {
-        let Some(draft) = outbox.next() else {
+        if pending.is_none() {
+            let own = ring.own();
+            *pending = outbox.next().map(|draft| Pending { draft, own });
+        }
+        let Some(Pending { draft, own }) = &*pending else {
             return Ok(());
         };
         let (events, content) = draft.encode();
-        ring.append(events, &content, on_batch).await?;
-        outbox.remove(&draft);
+        ring.append(*own, events, &content, on_batch).await?;
+        outbox.remove(draft);
+        *pending = None;
         Ok(())
     }
 
     fn apply_batch(&self, batch: &Batch) {
+        let mut counts = None;
         match Draft::decode(&batch.content) {
             Some(Draft::Events(events, _)) => {
                 let log = self.watch().events();
@@ -326,15 +401,19 @@ impl Coordinator {
                 let before = batch.events_before + u64::from(batch.events) - events.len() as u64;
                 log.append(batch.run as u32, before, events);
             }
-            Some(Draft::Counts(counts)) => self.usage_counts().add(&counts, self.now()),
+            Some(Draft::Counts(all)) => counts = Some(all),
             None => {
                 let number = batch.number;
                 tracing::warn!(
                     number,
                     "a batch of the fleet's log cannot be read; run one version of politely"
                 );
+                // The audit takes it for a missing batch.
+                return;
             }
         }
+        let usage = self.usage_counts();
+        usage.add(batch.run, batch.number, counts.as_ref(), self.now());
     }
 }
 

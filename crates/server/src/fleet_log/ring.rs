@@ -43,6 +43,8 @@ pub(super) struct Batch {
     pub(super) events_before: u64,
     pub(super) events: u32,
     pub(super) content: Vec<u8>,
+    /// The coordinator that appended it.
+    writer: u64,
 }
 
 /// The ring as one coordinator knows it.
@@ -56,6 +58,8 @@ pub(super) struct Ring {
     next: u64,
     /// The number of events in all batches before the next one.
     events: u64,
+    /// The number of batches that this coordinator appended.
+    own: u64,
 }
 
 impl Ring {
@@ -70,6 +74,7 @@ impl Ring {
             run: random.hash_one("run") | 1,
             next: 0,
             events: 0,
+            own: 0,
         }
     }
 
@@ -95,18 +100,30 @@ impl Ring {
         Ok(batches)
     }
 
+    /// Returns the number of batches that this coordinator appended.
+    pub(super) const fn own(&self) -> u64 {
+        self.own
+    }
+
     /// Appends a batch, and calls `on_batch` with each batch that others appended before, and with
     /// this one.
     ///
+    /// `own` is [`Ring::own`] before the first attempt. So an attempt whose answer was lost is not
+    /// repeated when the batch is found in the log.
+    ///
     /// # Errors
-    /// The engine did not confirm the batch, and does not hold it.
+    /// The engine did not confirm the batch. It may hold it, so append the same one again.
     pub(super) async fn append(
         &mut self,
+        own: u64,
         events: u32,
         content: &[u8],
         on_batch: &mut impl FnMut(Batch),
     ) -> Result<(), EngineError> {
         for _ in 0..TRIES {
+            if self.own > own {
+                return Ok(());
+            }
             let cell = Self::cell_of(self.next);
             let batch = Batch {
                 run: self.run,
@@ -114,6 +131,7 @@ impl Ring {
                 events_before: self.events,
                 events,
                 content: content.to_vec(),
+                writer: self.cells.writer(),
             };
             let value = self.encode(&batch);
             let before = self.seen[cell].as_deref().map(<[u8]>::to_vec);
@@ -217,10 +235,11 @@ impl Ring {
     }
 
     /// Continues after `batch`.
-    const fn pass(&mut self, batch: &Batch) {
+    fn pass(&mut self, batch: &Batch) {
+        self.own += u64::from(batch.writer == self.cells.writer());
         self.run = batch.run;
         self.next = batch.number + 1;
-        self.events = batch.events_before + batch.events as u64;
+        self.events = batch.events_before + u64::from(batch.events);
     }
 
     const fn cell_of(number: u64) -> usize {
@@ -245,12 +264,14 @@ impl Ring {
         let (number, rest) = rest.split_first_chunk()?;
         let (events_before, rest) = rest.split_first_chunk()?;
         let (events, content) = rest.split_first_chunk()?;
+        let writer = value.first_chunk()?;
         Some(Batch {
             run: u64::from_le_bytes(*run),
             number: u64::from_le_bytes(*number),
             events_before: u64::from_le_bytes(*events_before),
             events: u32::from_le_bytes(*events),
             content: content.to_vec(),
+            writer: u64::from_le_bytes(*writer),
         })
     }
 }
@@ -269,7 +290,7 @@ mod tests {
     async fn append(ring: &mut Ring, text: &str) -> Vec<String> {
         let mut heard = Vec::new();
         let mut on_batch = |batch: Batch| heard.push(String::from_utf8(batch.content).unwrap());
-        ring.append(1, text.as_bytes(), &mut on_batch)
+        ring.append(ring.own(), 1, text.as_bytes(), &mut on_batch)
             .await
             .unwrap();
         heard
@@ -334,3 +355,7 @@ mod tests {
         assert_eq!(read.last().unwrap().number, CELLS);
     }
 }
+
+#[cfg(test)]
+#[path = "ring_faults.rs"]
+mod faults;

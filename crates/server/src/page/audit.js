@@ -40,12 +40,12 @@ export function audit(place) {
       const from = Math.floor(Date.now() / 1000) - SHOWN_S[step.value] + 3600;
       return get("audit", { by: by.value, step: step.value, from }, signal);
     },
-    show({ rows, cut }) {
+    show({ rows, cut, incomplete }) {
       const newest = [...rows].reverse().slice(0, ROWS_MAX);
       list.show(newest);
       none.hidden = rows.length > 0;
       const more = cut || rows.length > newest.length ? `The newest ${words.count(newest.length)} rows. ` : "";
-      hint.textContent = `${more}Counts of all coordinators that share an engine; the newest seconds may be missing.`;
+      hint.textContent = `${more}Counts of all coordinators that share an engine; the newest seconds may be missing.${words.incomplete(incomplete)}`;
     },
     failed(problem) {
       hint.textContent = problem.status === 403 ? "The audit needs the token of an operator." : problem.message;

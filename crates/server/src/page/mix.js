@@ -36,11 +36,12 @@ export function mix(name) {
       const from = Math.floor(Date.now() / 1000) - DAY_S + 3600;
       return get("audit", { by: "key", step: "1h", name, from }, signal);
     },
-    show({ rows }) {
+    show({ rows, incomplete }) {
       list.show([...rows].reverse());
       list.element.hidden = rows.length === 0;
-      hint.hidden = rows.length > 0;
-      say(hint, "Nothing was counted yet.");
+      const missing = words.incomplete(incomplete);
+      hint.hidden = rows.length > 0 && !missing;
+      say(hint, `${rows.length > 0 ? "" : "Nothing was counted yet."}${missing}`.trim());
     },
     failed(problem) {
       hint.hidden = false;

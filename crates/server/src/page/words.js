@@ -53,3 +53,11 @@ export function bytes(number) {
   for (; number >= 1000 && at < units.length - 1; at += 1) number /= 1000;
   return `${at ? ONE.format(number) : number} ${units[at]}`;
 }
+
+/** Returns a sentence about the hours whose counts are incomplete, or nothing. */
+export function incomplete(hours = []) {
+  if (hours.length === 0) return "";
+  const from = (at) => new Date(at * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+  const named = hours.length > 3 ? `${hours.length} hours until ${from(hours.at(-1))}` : hours.map(from).join(", ");
+  return ` Incomplete hours: ${named}. A coordinator was killed in them or is cut off, or this one does not know them whole.`;
+}
