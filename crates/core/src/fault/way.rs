@@ -24,6 +24,8 @@ pub const ASIDE_MAX: Duration = Duration::from_mins(10);
 const HOPELESS: Duration = Duration::from_mins(1);
 /// A probe without a result counts as lost after this time.
 const PROBE_MAX: Duration = Duration::from_mins(1);
+/// While a probe is under way, other requests ask this often whether the way works again.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// All ways, by number.
 #[derive(Clone, Debug)]
@@ -47,6 +49,17 @@ enum State {
         lost_at: Timestamp,
         length: Duration,
     },
+}
+
+impl State {
+    /// Returns when to ask again for the way after `now`.
+    fn next_try(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Working => Timestamp::ZERO,
+            Self::Aside { until, .. } => until,
+            Self::Probed { lost_at, .. } => lost_at.min(now + PROBE_WAIT),
+        }
+    }
 }
 
 impl Ways {
@@ -93,7 +106,7 @@ impl Ways {
                 *state = State::Probed { lost_at, length };
                 Ok(way)
             }
-            State::Aside { until: at, .. } | State::Probed { lost_at: at, .. } => Err(at),
+            state => Err(state.next_try(now)),
         }
     }
 
@@ -101,17 +114,14 @@ impl Ways {
     /// no other ends.
     pub fn is_hopeless(&self, way: usize) -> bool {
         let state = self.0.get(way).map(|way| way.state);
-        let another_works = self.next_try() == Timestamp::ZERO;
+        let another_works = self.next_try(Timestamp::ZERO) == Timestamp::ZERO;
         another_works && matches!(state, Some(State::Aside { length, .. }) if length > HOPELESS)
     }
 
-    /// Returns when a way may be taken: [`Timestamp::ZERO`] if one works, else the end of the
-    /// shortest time aside.
-    pub fn next_try(&self) -> Timestamp {
-        let times = self.0.iter().map(|way| match way.state {
-            State::Working => Timestamp::ZERO,
-            State::Aside { until: at, .. } | State::Probed { lost_at: at, .. } => at,
-        });
+    /// Returns when to ask again for a way after `now`: [`Timestamp::ZERO`] if one works, else the
+    /// end of the shortest time aside, or of a short wait for the result of a probe.
+    pub fn next_try(&self, now: Timestamp) -> Timestamp {
+        let times = self.0.iter().map(|way| way.state.next_try(now));
         times.min().unwrap_or(Timestamp::ZERO)
     }
 
@@ -215,6 +225,17 @@ mod tests {
         ways.worked(1);
         ways.worked(0);
         assert!(!ways.is_hopeless(0));
+    }
+
+    #[test]
+    fn requests_take_a_way_at_most_a_second_after_its_probe_succeeded() {
+        let mut ways = Ways::new(1);
+        ways.failed(at(0), 0);
+        assert_eq!(ways.choose(at(5), 0), Ok(0));
+        assert_eq!(ways.choose(at(5), 0), Err(at(6)));
+        assert_eq!(ways.next_try(at(6)), at(7));
+        ways.worked(0);
+        assert_eq!(ways.choose(at(6), 0), Ok(0));
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Egresses {
         if self.is_fixed || !ways.has_worked() {
             return None;
         }
-        Some(ways.next_try().max(now + RETRY_MIN))
+        Some(ways.next_try(now).max(now + RETRY_MIN))
     }
 
     /// Returns the words for an error at a proxy, if `egress` is one.
