@@ -21,6 +21,7 @@ use url::Url;
 
 use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
+use super::egresses::WayFailed;
 use super::http1::Http1Origins;
 use super::proxy::ProxyError;
 use super::resolver::Resolver;
@@ -92,11 +93,6 @@ pub(crate) struct Lost {
     /// Whether the HTTP/2 of the server is malformed.
     pub(crate) is_http2: bool,
 }
-
-/// Why an egress failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct WayFailed(pub(crate) String);
 
 /// An answer with its body, as far as the body was wanted.
 pub(crate) struct Answer {
@@ -337,7 +333,7 @@ impl Clients {
         };
         // Only a proxy answers a request with this status.
         if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.has_proxies {
-            return Err(WayFailed(LOGIN.to_owned()));
+            return Err(WayFailed::whole(LOGIN.to_owned()));
         }
         if let Some(cookies) = &self.cookies {
             cookies.keep(egress, url, &head.headers);
@@ -467,7 +463,10 @@ fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
         }
         // Whatever its cause, no request has reached the host.
         Some(ProxyError::HostUnreachable(_)) => (Failure::Connect, None),
-        Some(_) => return Err(WayFailed(words)),
+        Some(failure) => {
+            let may_be_host = matches!(failure, ProxyError::HostRefused(_));
+            return Err(WayFailed { words, may_be_host });
+        }
     };
     Ok(Came::Failed(Lost {
         failure,
