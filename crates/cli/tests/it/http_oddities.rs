@@ -2,15 +2,17 @@
 //! malformed header lines, redirects to the same URL.
 
 use std::fs;
-use std::io::Write as _;
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
+use crate::coordinator_tls::certify;
 use crate::misbehaving::{Server, Then, respond};
+use crate::proxies::tls;
 use crate::run::{fast, politely, run};
 
 const PAGE: &[u8] = b"<p>a page a page a page a page</p>";
@@ -362,6 +364,43 @@ fn redirects_to_where_they_came_from_are_followed() {
     });
     let said = run(fast().args(["itself", "there"].map(|path| server.url(path))));
     assert_eq!(said.code, 0, "{:?}", said.errors());
+}
+
+/// Regression: no such page was saved, and the host seemed to give no answer.
+#[test]
+fn a_body_up_to_the_end_of_tls_needs_no_last_message_and_one_with_a_length_must_be_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    certify(folder.path());
+    let config = Arc::new(tls(folder.path()));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut tls = rustls::StreamOwned::new(connection, stream);
+            let head = BufReader::new(&mut tls).lines().next();
+            let Some(Ok(first)) = head else { continue };
+            let field = match first.split(' ').nth(1) {
+                Some("/length") => "Content-Length: 9\r\n",
+                Some("/chunks") => "Transfer-Encoding: chunked\r\n",
+                _ => "",
+            };
+            let answer = format!("HTTP/1.0 200 OK\r\n{field}\r\n2\r\nab\r\n");
+            // The connection ends without a close_notify.
+            let _ = tls.write_all(answer.as_bytes());
+        }
+    });
+    let mut command = fast();
+    command.env("SSL_CERT_FILE", folder.path().join("ca.pem"));
+    command.env_remove("SSL_CERT_DIR").args(["--retries", "0"]);
+    let urls = ["open", "length", "chunks"].map(|path| format!("https://{address}/{path}"));
+    let said = run(command.args(urls));
+    let errors = said.errors();
+    assert_eq!(errors["open"], None);
+    for path in ["length", "chunks"] {
+        let error = errors[path].as_ref().expect(path);
+        assert!(error.contains("connection broken"), "{path}: {error}");
+    }
 }
 
 /// rustls refuses such a name before it connects. Trying again changes nothing.

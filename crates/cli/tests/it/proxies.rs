@@ -67,17 +67,21 @@ impl Peer {
 }
 
 fn acceptor(folder: &Path) -> TlsAcceptor {
+    TlsAcceptor::from(Arc::new(tls(folder)))
+}
+
+/// Returns the TLS of a server with the certificate in `folder`.
+pub(crate) fn tls(folder: &Path) -> ServerConfig {
     let chain = CertificateDer::pem_file_iter(folder.join("cert.pem")).unwrap();
     let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
     let ring = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(ring)
+    ServerConfig::builder_with_provider(ring)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
+        .unwrap()
 }
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
