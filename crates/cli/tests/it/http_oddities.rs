@@ -366,6 +366,30 @@ fn redirects_to_where_they_came_from_are_followed() {
     assert_eq!(said.code, 0, "{:?}", said.errors());
 }
 
+/// Regression: the body of the redirect was read until the time for the answer had passed.
+#[test]
+fn a_redirect_is_followed_although_its_body_does_not_end() {
+    let server = Server::start(|path, stream| {
+        if path == "/target" {
+            return respond(stream, "200 OK", "", "a page");
+        }
+        let head = "HTTP/1.1 302 Found\r\nLocation: /target\r\n";
+        let body = match path {
+            "/length" => "Content-Length: 99\r\n\r\nmoved",
+            "/chunks" => "Transfer-Encoding: chunked\r\n\r\n5\r\nmoved\r\n",
+            _ => "\r\nmoved",
+        };
+        stream.write_all(format!("{head}{body}").as_bytes())?;
+        // It stays open until the client closes it.
+        Ok(Then::Keep)
+    });
+    let urls = ["open", "length", "chunks"].map(|path| server.url(path));
+    let said = run(fast()
+        .args(["--retries", "0", "--timeout", "20s"])
+        .args(urls));
+    assert_eq!(said.code, 0, "{:?}", said.errors());
+}
+
 /// Regression: no such page was saved, and the host seemed to give no answer.
 #[test]
 fn a_body_up_to_the_end_of_tls_needs_no_last_message_and_one_with_a_length_must_be_whole() {

@@ -163,6 +163,8 @@ const DESCRIPTORS_APART: usize = 64;
 const DESCRIPTORS_USUAL: usize = 1024;
 /// Bytes of an unwanted body that are read to keep its connection.
 const DISCARD_MAX: u64 = 64 * 1024;
+/// How long the rest of such a body may take.
+const DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Clients {
     /// Keeps the beginning of each body, for rules about answers.
@@ -390,8 +392,15 @@ impl Clients {
             _ => (allowance, BODY_SCANNED),
         };
         let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
+        let discard_until = tokio::time::Instant::now() + DISCARD_TIME_MAX;
         loop {
-            let taken = match next(&mut coming).await {
+            let part = if fine {
+                next(&mut coming).await
+            } else {
+                let part = tokio::time::timeout_at(discard_until, next(&mut coming)).await;
+                part.unwrap_or(Ok(None))
+            };
+            let taken = match part {
                 Ok(Some(part)) => intake.push(&part),
                 Ok(None) => intake.end().map(|()| false),
                 // The status of an error page is enough, even if its body breaks off.
