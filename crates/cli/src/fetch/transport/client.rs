@@ -16,7 +16,7 @@ use politely::attempts::{
 };
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
-use politely::core::signal::{BODY_SCANNED, Failure, Outcome};
+use politely::core::signal::{Failure, Outcome};
 use url::Url;
 
 use super::body::{Enough, Intake, Sink};
@@ -25,7 +25,7 @@ use super::egresses::WayFailed;
 use super::http1::Http1Origins;
 use super::proxy::ProxyError;
 use super::resolver::Resolver;
-use super::unexpected::may_hide_block;
+use super::unexpected::{TEXT_MAX, may_hide_block};
 use super::ways::{BoxError, Versions, Way, next};
 use super::words::innermost;
 use crate::config::Settings;
@@ -387,9 +387,8 @@ impl Clients {
         };
         let (bytes_max, start_max) = match body {
             Body::Keep(max) => (allowance.min(max as u64), max),
-            // A challenge with status 200 is a short page (see `block_page`).
             _ if fine && !needs_start && !may_hide_block(&answer) => (allowance, 0),
-            _ => (allowance, BODY_SCANNED),
+            _ => (allowance, TEXT_MAX),
         };
         let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
         let discard_until = tokio::time::Instant::now() + DISCARD_TIME_MAX;
