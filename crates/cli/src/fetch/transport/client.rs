@@ -302,7 +302,7 @@ impl Clients {
         let Some(cookies) = &self.cookies else {
             return self.send(egress, hosts, get, None).await;
         };
-        let is_refusal = |answer: &Response<_>| matches!(answer.status().as_u16(), 400 | 431);
+        let is_refusal = |answer: &Response<_>| matches!(answer.status().as_u16(), 400 | 431 | 494);
         let field = cookies.for_url(egress, get.url);
         let sent = self.send(egress, hosts, get, field.clone()).await;
         if let (Ok(answer), Some(field)) = (&sent, field)
