@@ -390,6 +390,28 @@ fn a_redirect_is_followed_although_its_body_does_not_end() {
     assert_eq!(said.code, 0, "{:?}", said.errors());
 }
 
+#[test]
+fn a_misdirected_request_on_a_kept_connection_costs_no_attempt() {
+    let ports = Mutex::new(std::collections::BTreeSet::new());
+    let server = Server::start(move |path, stream| {
+        let port = stream.peer_addr()?.port();
+        let is_kept = !ports.lock().unwrap().insert(port);
+        if is_kept || path == "/never" {
+            respond(stream, "421 Misdirected Request", "", "")
+        } else {
+            respond(stream, "200 OK", "", "a page")
+        }
+    });
+    let urls = ["a", "b", "c", "never"].map(|path| server.url(path));
+    let said = run(fast()
+        .args(["--in-flight", "1", "--retries", "0"])
+        .args(urls));
+    for (path, error) in said.errors() {
+        assert_eq!(error.is_some(), path == "never", "{path}: {error:?}");
+    }
+    assert_eq!(server.counts()["/b"], 2, "one repeat");
+}
+
 /// Regression: no such page was saved, and the host seemed to give no answer.
 #[test]
 fn a_body_up_to_the_end_of_tls_needs_no_last_message_and_one_with_a_length_must_be_whole() {

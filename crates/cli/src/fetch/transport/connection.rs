@@ -35,9 +35,9 @@ struct Notes {
 }
 
 impl Use {
-    /// Records that the head of an answer came.
-    pub(super) fn answered(&self) {
-        self.0.has_answered.store(true, Ordering::Relaxed);
+    /// Records that the head of an answer came. Returns whether another one came before.
+    pub(super) fn answered(&self) -> bool {
+        self.0.has_answered.swap(true, Ordering::Relaxed)
     }
 
     /// Returns whether a request that this connection lost met a stale connection.

@@ -15,7 +15,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
 };
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -166,8 +166,13 @@ impl Way {
         let connection = capture_connection(&mut request);
         match self.client.request(request).await {
             Ok(answer) => {
-                if let Some(used) = answer.extensions().get::<Use>() {
-                    used.answered();
+                let was_kept = answer.extensions().get().is_some_and(Use::answered);
+                if was_kept && answer.status() == StatusCode::MISDIRECTED_REQUEST {
+                    // It is about the connection (RFC 9110, section 15.5.20).
+                    return Err(Lost {
+                        why: "421 Misdirected Request".into(),
+                        unprocessed: Some(Unprocessed::Told),
+                    });
                 }
                 Ok(answer)
             }
