@@ -2,17 +2,15 @@
 //! malformed header lines, redirects to the same URL.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
-use crate::coordinator_tls::certify;
 use crate::misbehaving::{Server, Then, respond};
-use crate::proxies::tls;
 use crate::run::{fast, politely, run};
 
 const PAGE: &[u8] = b"<p>a page a page a page a page</p>";
@@ -25,7 +23,7 @@ fn zstd() -> Vec<u8> {
     [&head[..], &block.to_le_bytes()[..3], PAGE].concat()
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
@@ -364,89 +362,6 @@ fn redirects_to_where_they_came_from_are_followed() {
     });
     let said = run(fast().args(["itself", "there"].map(|path| server.url(path))));
     assert_eq!(said.code, 0, "{:?}", said.errors());
-}
-
-/// Regression: the body of the redirect was read until the time for the answer had passed.
-#[test]
-fn a_redirect_is_followed_although_its_body_does_not_end() {
-    let server = Server::start(|path, stream| {
-        if path == "/target" {
-            return respond(stream, "200 OK", "", "a page");
-        }
-        let head = "HTTP/1.1 302 Found\r\nLocation: /target\r\n";
-        let body = match path {
-            "/length" => "Content-Length: 99\r\n\r\nmoved",
-            "/chunks" => "Transfer-Encoding: chunked\r\n\r\n5\r\nmoved\r\n",
-            _ => "\r\nmoved",
-        };
-        stream.write_all(format!("{head}{body}").as_bytes())?;
-        // It stays open until the client closes it.
-        Ok(Then::Keep)
-    });
-    let urls = ["open", "length", "chunks"].map(|path| server.url(path));
-    let said = run(fast()
-        .args(["--retries", "0", "--timeout", "20s"])
-        .args(urls));
-    assert_eq!(said.code, 0, "{:?}", said.errors());
-}
-
-#[test]
-fn a_misdirected_request_on_a_kept_connection_costs_no_attempt() {
-    let ports = Mutex::new(std::collections::BTreeSet::new());
-    let server = Server::start(move |path, stream| {
-        let port = stream.peer_addr()?.port();
-        let is_kept = !ports.lock().unwrap().insert(port);
-        if is_kept || path == "/never" {
-            respond(stream, "421 Misdirected Request", "", "")
-        } else {
-            respond(stream, "200 OK", "", "a page")
-        }
-    });
-    let urls = ["a", "b", "c", "never"].map(|path| server.url(path));
-    let said = run(fast()
-        .args(["--in-flight", "1", "--retries", "0"])
-        .args(urls));
-    for (path, error) in said.errors() {
-        assert_eq!(error.is_some(), path == "never", "{path}: {error:?}");
-    }
-    assert_eq!(server.counts()["/b"], 2, "one repeat");
-}
-
-/// Regression: no such page was saved, and the host seemed to give no answer.
-#[test]
-fn a_body_up_to_the_end_of_tls_needs_no_last_message_and_one_with_a_length_must_be_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    certify(folder.path());
-    let config = Arc::new(tls(folder.path()));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
-            let mut tls = rustls::StreamOwned::new(connection, stream);
-            let head = BufReader::new(&mut tls).lines().next();
-            let Some(Ok(first)) = head else { continue };
-            let field = match first.split(' ').nth(1) {
-                Some("/length") => "Content-Length: 9\r\n",
-                Some("/chunks") => "Transfer-Encoding: chunked\r\n",
-                _ => "",
-            };
-            let answer = format!("HTTP/1.0 200 OK\r\n{field}\r\n2\r\nab\r\n");
-            // The connection ends without a close_notify.
-            let _ = tls.write_all(answer.as_bytes());
-        }
-    });
-    let mut command = fast();
-    command.env("SSL_CERT_FILE", folder.path().join("ca.pem"));
-    command.env_remove("SSL_CERT_DIR").args(["--retries", "0"]);
-    let urls = ["open", "length", "chunks"].map(|path| format!("https://{address}/{path}"));
-    let said = run(command.args(urls));
-    let errors = said.errors();
-    assert_eq!(errors["open"], None);
-    for path in ["length", "chunks"] {
-        let error = errors[path].as_ref().expect(path);
-        assert!(error.contains("connection broken"), "{path}: {error}");
-    }
 }
 
 /// rustls refuses such a name before it connects. Trying again changes nothing.

@@ -19,7 +19,7 @@ use politely::core::fault::machine::Trouble;
 use politely::core::signal::{Failure, Outcome};
 use url::Url;
 
-use super::body::{Enough, Intake, Sink};
+use super::body::{Enough, Intake, Sink, list_transfer_codings};
 use super::cookies::Cookies;
 use super::egresses::WayFailed;
 use super::http1::Http1Origins;
@@ -349,6 +349,7 @@ impl Clients {
             spoiled: None,
             no_room: None,
         };
+        list_transfer_codings(&mut answer.headers);
         let codings = match Codings::of(&answer.headers) {
             Ok(codings) => codings,
             Err(unknown) => {
