@@ -171,9 +171,9 @@ impl Egresses {
     }
 
     /// Records that `egress` refused a request for `url`. Returns whether it refuses this host and
-    /// not others.
+    /// not others. With permits of its own per egress, the next try takes another one in any case.
     pub(crate) fn refused(&self, egress: usize, url: &Url) -> bool {
-        self.ways().refused(egress, xxh3_64(host(url).as_bytes()))
+        !self.is_fixed && self.ways().refused(egress, xxh3_64(host(url).as_bytes()))
     }
 
     /// Records that `egress` failed at `now`, and says so. Returns the egress that the same request
