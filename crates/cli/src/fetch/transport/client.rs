@@ -392,15 +392,9 @@ impl Clients {
             _ => (allowance, TEXT_MAX),
         };
         let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
-        let discard_until = tokio::time::Instant::now() + DISCARD_TIME_MAX;
+        let until = (!fine).then(|| tokio::time::Instant::now() + DISCARD_TIME_MAX);
         loop {
-            let part = if fine {
-                next(&mut coming).await
-            } else {
-                let part = tokio::time::timeout_at(discard_until, next(&mut coming)).await;
-                part.unwrap_or(Ok(None))
-            };
-            let taken = match part {
+            let taken = match next(&mut coming, until).await {
                 Ok(Some(part)) => intake.push(&part),
                 Ok(None) => intake.end().map(|()| false),
                 // The status of an error page is enough, even if its body breaks off.

@@ -26,6 +26,7 @@ use politely::attempts::{Unprocessed, unprocessed};
 use politely::coding::ACCEPTED;
 use politely_api::client::transport::target;
 use rustls_platform_verifier::ConfigVerifierExt;
+use tokio::time::{Instant, timeout_at};
 use tower::Service;
 use url::Url;
 
@@ -232,15 +233,24 @@ impl Lost {
     }
 }
 
-/// Returns the next part of `body`, or `None` at its end.
-pub(super) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, BoxError> {
-    while let Some(frame) = body.frame().await {
+/// Returns the next part of `body`, or `None` at its end, or when `until` has passed.
+pub(super) async fn next(
+    body: &mut Incoming,
+    until: Option<Instant>,
+) -> Result<Option<Bytes>, BoxError> {
+    loop {
+        let frame = match until {
+            Some(until) => timeout_at(until, body.frame()).await.unwrap_or(None),
+            None => body.frame().await,
+        };
+        let Some(frame) = frame else {
+            return Ok(None);
+        };
         // Any other frame is trailers.
         if let Ok(data) = frame?.into_data() {
             return Ok(Some(data));
         }
     }
-    Ok(None)
 }
 
 /// Resolves the name, connects and shakes hands, all within a time.
