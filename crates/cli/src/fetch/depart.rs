@@ -7,8 +7,8 @@ use politely::core::signal::Failure;
 use super::engine::Engine;
 use super::lanes::pending::{Pending, Through};
 use super::limits::Leave;
-use super::transport::client::{Came, Get, Lost, WayFailed};
-use super::transport::egresses::NoEgress;
+use super::transport::client::{Came, Get, Lost};
+use super::transport::egresses::{NoEgress, WayFailed};
 
 /// Records that a request of `pending` leaves, and sends it. Returns its result, and how long it
 /// took.
@@ -54,12 +54,12 @@ async fn fetch(
         let why = match ended {
             Ok(Came::Failed(mut lost)) if lost.failure == Failure::Connect => {
                 // The proxy works, and it cannot reach the host.
-                engine.egresses.worked(egress);
+                engine.egresses.worked(egress, get.url);
                 lost.words.insert_str(0, &engine.egresses.through(egress));
                 return Ok(Came::Failed(lost));
             }
             Ok(Came::Answer(answer)) => {
-                engine.egresses.worked(egress);
+                engine.egresses.worked(egress, get.url);
                 if let Some((first, why)) = doubted {
                     (engine.egresses).failed(engine.limits.now(), first, &why, true, &engine.talk);
                     engine.egresses.keep(get.url, egress);
@@ -75,7 +75,7 @@ async fn fetch(
                 let Some(next) = engine.egresses.instead_of(now, egress, get.url) else {
                     return Ok(Came::Failed(lost));
                 };
-                doubted = Some((egress, WayFailed(lost.words)));
+                doubted = Some((egress, WayFailed::whole(lost.words)));
                 egress = next;
                 took(pending, egress);
                 continue;
@@ -84,6 +84,9 @@ async fn fetch(
         };
         let now = engine.limits.now();
         let is_bound = pending.through.is_only();
+        if why.may_be_host && engine.egresses.refused(egress, get.url) {
+            return Ok(unconnected(engine, egress, &why));
+        }
         if let Some(next) = (engine.egresses).failed(now, egress, &why, is_bound, &engine.talk) {
             egress = next;
             took(pending, egress);
@@ -95,15 +98,19 @@ async fn fetch(
                 pending.through = Through::None;
                 engine.egresses.leave(get.url, egress);
             }
-            let words = format!("{}{why}", engine.egresses.through(egress));
-            return Ok(Came::Failed(Lost {
-                failure: Failure::Connect,
-                words,
-                trouble: None,
-                is_http2: false,
-            }));
+            return Ok(unconnected(engine, egress, &why));
         }
     }
+}
+
+/// Returns the result of a request that found no way to its host through `egress`.
+fn unconnected(engine: &Engine, egress: usize, why: &WayFailed) -> Came {
+    Came::Failed(Lost {
+        failure: Failure::Connect,
+        words: format!("{}{why}", engine.egresses.through(egress)),
+        trouble: None,
+        is_http2: false,
+    })
 }
 
 /// Records the egress of a request.

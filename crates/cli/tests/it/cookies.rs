@@ -75,7 +75,11 @@ fn a_wall_of_cookies_is_passed_unless_they_are_switched_off() {
 /// Regression: its cookies were forgotten once, and the next time its pages were lost.
 #[test]
 fn a_host_that_refuses_the_many_cookies_that_it_sets_serves_all_pages() {
-    for status in ["400 Bad Request", "431 Request Header Fields Too Large"] {
+    for status in [
+        "400 Bad Request",
+        "431 Request Header Fields Too Large",
+        "494 Request Header Too Large",
+    ] {
         let asked = std::sync::Arc::new(AtomicUsize::new(0));
         let counter = std::sync::Arc::clone(&asked);
         let url = answering(move |head| {

@@ -23,7 +23,7 @@ fn zstd() -> Vec<u8> {
     [&head[..], &block.to_le_bytes()[..3], PAGE].concat()
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()

@@ -22,6 +22,9 @@ const LOGIN: [&str; 3] = ["us%40er:pa%2Fss", "us@er:pa/ss", "dXNAZXI6cGEvc3M="];
 /// The login of the pages, plain and as Basic authentication.
 const PAGE_LOGIN: [&str; 2] = ["me:here", "bWU6aGVyZQ=="];
 
+/// The answer of a proxy to CONNECT for a host that its rules deny.
+const DENIAL: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+
 /// A host that answers each GET with a page, and a proxy that opens tunnels after CONNECT and
 /// SOCKS5. All tunnels lead to this machine.
 struct Peer {
@@ -64,17 +67,21 @@ impl Peer {
 }
 
 fn acceptor(folder: &Path) -> TlsAcceptor {
+    TlsAcceptor::from(Arc::new(tls(folder)))
+}
+
+/// Returns the TLS of a server with the certificate in `folder`.
+pub(crate) fn tls(folder: &Path) -> ServerConfig {
     let chain = CertificateDer::pem_file_iter(folder.join("cert.pem")).unwrap();
     let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
     let ring = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(ring)
+    ServerConfig::builder_with_provider(ring)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
+        .unwrap()
 }
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
@@ -94,6 +101,10 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         log.lock().unwrap().push(head.clone());
         if let Some(tunnel) = head.strip_prefix("connect ") {
             let authority = tunnel.split(' ').next().unwrap();
+            if authority.starts_with("denied") {
+                stream.write_all(DENIAL).await?;
+                continue;
+            }
             let port = authority.rsplit(':').next().unwrap().parse().unwrap();
             let answer = b"HTTP/1.1 200 Connection established\r\n\r\n";
             return relay(stream, answer, port).await;
@@ -239,6 +250,28 @@ fn socks5_resolves_names_here_and_socks5h_at_the_proxy() {
             panic!("{scheme}: {:?}", proxy.seen())
         };
         assert_eq!(seen.contains(" localhost "), is_name, "{scheme}: {seen}");
+    }
+}
+
+/// Regression: the proxy was set aside for all hosts.
+#[test]
+fn a_proxy_that_denies_one_host_serves_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    certify(folder.path());
+    let (proxy, host) = (Peer::start(None), Peer::start(Some(folder.path())));
+    let url = format!("http://{}", proxy.address);
+    let page = |n| format!("https://{}/{n}", host.address);
+    let denied = |n| format!("https://denied.example/{n}");
+    let urls = [page(0), denied(0), page(1), denied(1), page(2), page(3)];
+    let mut command = fetch(folder.path(), &url);
+    let said = run(command.args(["--concurrency", "1"]).args(urls));
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(!said.err.contains("set aside"), "{}", said.err);
+    for row in said.rows() {
+        let is_denied = row["url"].as_str().unwrap().contains("denied");
+        let error = row["error"].as_str().unwrap_or_default();
+        let is_told = error.contains("the proxy refused: 403 Forbidden");
+        assert_eq!(is_told, is_denied, "{row}");
     }
 }
 

@@ -126,7 +126,13 @@ fn a_limit_that_answers_some_requests_in_an_unlisted_status_loses_few_pages() {
 
 #[test]
 fn answers_of_good_status_that_are_all_alike_after_others_are_refusals() {
-    let refusals: [fn(&mut TcpStream) -> std::io::Result<Then>; 5] = [
+    let refusals: [fn(&mut TcpStream) -> std::io::Result<Then>; 6] = [
+        |stream| {
+            let style = ".box { margin: 0 auto; color: red }\n".repeat(1_500);
+            let incident = Instant::now().elapsed().as_nanos();
+            let text = format!("<style>{style}</style><h1>Slow down</h1> incident 4-{incident}");
+            respond(stream, "200 OK", HTML, &text)
+        },
         |stream| {
             let incident = Instant::now().elapsed().as_nanos();
             let text = format!("<h1>Slow down</h1> incident {incident}-fee1-dead");

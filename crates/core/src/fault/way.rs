@@ -4,6 +4,9 @@
 //! requests take another way at once. After [`ASIDE_MIN`] one request tries it again; each further
 //! failure doubles the time, up to [`ASIDE_MAX`]. A request that gets through puts the way back.
 //!
+//! A proxy may refuse a host by its own rules. It is not set aside for that while requests for
+//! other hosts get through.
+//!
 //! ```text
 //!              failed              its time has passed
 //!   Working ----------> Aside -------------------------> Probed
@@ -24,15 +27,22 @@ pub const ASIDE_MAX: Duration = Duration::from_mins(10);
 const HOPELESS: Duration = Duration::from_mins(1);
 /// A probe without a result counts as lost after this time.
 const PROBE_MAX: Duration = Duration::from_mins(1);
+/// While a probe is under way, other requests ask this often whether the way works again.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
+/// A way that refuses this many hosts in a row refuses all hosts.
+const REFUSED_MAX: usize = 4;
 
 /// All ways, by number.
 #[derive(Clone, Debug)]
 pub struct Ways(Vec<Way>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Way {
     state: State,
-    has_worked: bool,
+    /// The last host for which a request got through.
+    worked_for: Option<u64>,
+    /// The hosts that the way refused since then.
+    refused: Vec<u64>,
     failures: u64,
 }
 
@@ -47,6 +57,17 @@ enum State {
         lost_at: Timestamp,
         length: Duration,
     },
+}
+
+impl State {
+    /// Returns when to ask again for the way after `now`.
+    fn next_try(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Working => Timestamp::ZERO,
+            Self::Aside { until, .. } => until,
+            Self::Probed { lost_at, .. } => lost_at.min(now + PROBE_WAIT),
+        }
+    }
 }
 
 impl Ways {
@@ -93,7 +114,7 @@ impl Ways {
                 *state = State::Probed { lost_at, length };
                 Ok(way)
             }
-            State::Aside { until: at, .. } | State::Probed { lost_at: at, .. } => Err(at),
+            state => Err(state.next_try(now)),
         }
     }
 
@@ -101,26 +122,41 @@ impl Ways {
     /// no other ends.
     pub fn is_hopeless(&self, way: usize) -> bool {
         let state = self.0.get(way).map(|way| way.state);
-        let another_works = self.next_try() == Timestamp::ZERO;
+        let another_works = self.next_try(Timestamp::ZERO) == Timestamp::ZERO;
         another_works && matches!(state, Some(State::Aside { length, .. }) if length > HOPELESS)
     }
 
-    /// Returns when a way may be taken: [`Timestamp::ZERO`] if one works, else the end of the
-    /// shortest time aside.
-    pub fn next_try(&self) -> Timestamp {
-        let times = self.0.iter().map(|way| match way.state {
-            State::Working => Timestamp::ZERO,
-            State::Aside { until: at, .. } | State::Probed { lost_at: at, .. } => at,
-        });
+    /// Returns when to ask again for a way after `now`: [`Timestamp::ZERO`] if one works, else the
+    /// end of the shortest time aside, or of a short wait for the result of a probe.
+    pub fn next_try(&self, now: Timestamp) -> Timestamp {
+        let times = self.0.iter().map(|way| way.state.next_try(now));
         times.min().unwrap_or(Timestamp::ZERO)
     }
 
-    /// Records that a request got through on `way`: a host answered, or failed behind it.
-    pub fn worked(&mut self, way: usize) {
+    /// Records that a request for `host`, a hash, got through on `way`: the host answered, or
+    /// failed behind it.
+    pub fn worked(&mut self, way: usize, host: u64) {
         if let Some(way) = self.0.get_mut(way) {
             way.state = State::Working;
-            way.has_worked = true;
+            way.worked_for = Some(host);
+            way.refused.clear();
         }
+    }
+
+    /// Records that `way` refused a request for `host`, a hash. Returns whether it refuses this
+    /// host and not others. If not, the way itself failed: [`Ways::failed`].
+    pub fn refused(&mut self, way: usize, host: u64) -> bool {
+        let Some(way) = self.0.get_mut(way) else {
+            return false;
+        };
+        let serves_another = way.worked_for.is_some_and(|other| other != host);
+        if !serves_another || !matches!(way.state, State::Working) {
+            return false;
+        }
+        if !way.refused.contains(&host) {
+            way.refused.push(host);
+        }
+        way.refused.len() < REFUSED_MAX
     }
 
     /// Records that `way` itself failed at `now`. Returns the time for which it is set aside, if
@@ -141,7 +177,7 @@ impl Ways {
 
     /// Returns whether a request ever got through on any way.
     pub fn has_worked(&self) -> bool {
-        self.0.iter().any(|way| way.has_worked)
+        self.0.iter().any(|way| way.worked_for.is_some())
     }
 
     /// Returns how often `way` failed.
@@ -187,7 +223,7 @@ mod tests {
         assert_eq!(lengths, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
         let until = ways.choose(now, 0).unwrap_err();
         assert_eq!(ways.choose(until, 0), Ok(0));
-        ways.worked(0);
+        ways.worked(0, 7);
         assert!(ways.has_worked());
         assert_eq!(ways.failed(until, 0), Some(ASIDE_MIN), "it starts over");
     }
@@ -212,9 +248,44 @@ mod tests {
         assert!(ways.is_hopeless(0));
         ways.failed(now, 1);
         assert!(!ways.is_hopeless(0), "no way works, so all requests wait");
-        ways.worked(1);
-        ways.worked(0);
+        ways.worked(1, 7);
+        ways.worked(0, 7);
         assert!(!ways.is_hopeless(0));
+    }
+
+    #[test]
+    fn a_way_that_refuses_one_host_serves_the_others() {
+        let mut ways = Ways::new(1);
+        assert!(!ways.refused(0, 1), "no other host got through");
+        ways.worked(0, 2);
+        for _ in 0..9 {
+            assert!(ways.refused(0, 1));
+        }
+        assert!(!ways.refused(0, 2), "it served this host before");
+        ways.failed(at(0), 0);
+        assert!(!ways.refused(0, 1), "it may serve no host now");
+    }
+
+    #[test]
+    fn a_way_that_refuses_many_hosts_in_a_row_fails() {
+        let mut ways = Ways::new(1);
+        ways.worked(0, 0);
+        assert_eq!([1, 2, 3].map(|host| ways.refused(0, host)), [true; 3]);
+        ways.worked(0, 9);
+        let hosts = [1, 2, 3, 4];
+        let are_alone = hosts.map(|host| ways.refused(0, host));
+        assert_eq!(are_alone, [true, true, true, false]);
+    }
+
+    #[test]
+    fn requests_take_a_way_at_most_a_second_after_its_probe_succeeded() {
+        let mut ways = Ways::new(1);
+        ways.failed(at(0), 0);
+        assert_eq!(ways.choose(at(5), 0), Ok(0));
+        assert_eq!(ways.choose(at(5), 0), Err(at(6)));
+        assert_eq!(ways.next_try(at(6)), at(7));
+        ways.worked(0, 7);
+        assert_eq!(ways.choose(at(6), 0), Ok(0));
     }
 
     #[test]
@@ -242,7 +313,7 @@ mod tests {
                 loop {
                     let way = ways.choose(now, *preferred).unwrap();
                     if !dead[way] {
-                        ways.worked(way);
+                        ways.worked(way, 7);
                         break;
                     }
                     ways.failed(now, way);

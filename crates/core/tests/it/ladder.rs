@@ -195,7 +195,7 @@ impl Worker {
                 Err(next_try) => return self.put_back(sending, next_try),
             };
             if !self.is_in(&self.troubles.ways[way]) {
-                self.ways.worked(way);
+                self.ways.worked(way, 0);
                 break;
             }
             self.ways.failed(self.now, way);

@@ -6,12 +6,12 @@
 
 use http::HeaderMap;
 use http::header::LOCATION;
-use politely::core::signal::{BODY_SCANNED, Signal};
+use politely::core::signal::Signal;
 use url::{Position, Url};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::fetch::transport::client::Answer;
-use crate::fetch::transport::unexpected::is_text;
+use crate::fetch::transport::unexpected::{TEXT_MAX, is_text};
 
 /// What tells an answer from others of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Sample {
             }
             Signal::Ok => {
                 let body = &answer.start;
-                let is_whole = body.len() as u64 == answer.bytes && body.len() < BODY_SCANNED;
+                let is_whole = body.len() as u64 == answer.bytes && body.len() < TEXT_MAX;
                 let is_text = body.is_empty() || is_text(&answer.headers);
                 (is_whole && is_text).then(|| Self::Text(hash(body, url)))
             }
@@ -150,7 +150,7 @@ mod tests {
         for kind in ["image/png", "application/octet-stream", "application/pdf"] {
             assert_eq!(sample(Some(kind), url, "data"), None, "{kind}");
         }
-        assert_eq!(sample(None, url, &"long ".repeat(4_000)), None);
+        assert_eq!(sample(None, url, &"long ".repeat(20_000)), None);
     }
 
     #[test]

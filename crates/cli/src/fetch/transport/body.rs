@@ -6,6 +6,8 @@
 
 use std::io;
 
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
 use politely::attempts::trouble_of;
 use politely::coding::{CodingError, Codings, Decoder, Flow};
 use politely::core::fault::machine::Trouble;
@@ -46,6 +48,15 @@ pub(super) enum Enough {
     NoRoom(String),
     /// It cannot be saved, because this machine has no descriptor left.
     NoDescriptor(String),
+}
+
+/// Lists the transfer codings of a body after its content codings. Chunks are already undone.
+pub(super) fn list_transfer_codings(headers: &mut HeaderMap) {
+    let fields = headers.get_all(TRANSFER_ENCODING).iter();
+    let coded = fields.filter(|field| !field.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    for field in coded.cloned().collect::<Vec<_>>() {
+        headers.append(CONTENT_ENCODING, field);
+    }
 }
 
 impl Intake {
@@ -156,7 +167,7 @@ mod tests {
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
-    use http::{HeaderMap, HeaderValue, header::CONTENT_ENCODING};
+    use http::HeaderValue;
 
     use super::*;
 

@@ -16,15 +16,16 @@ use politely::attempts::{
 };
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
-use politely::core::signal::{BODY_SCANNED, Failure, Outcome};
+use politely::core::signal::{Failure, Outcome};
 use url::Url;
 
-use super::body::{Enough, Intake, Sink};
+use super::body::{Enough, Intake, Sink, list_transfer_codings};
 use super::cookies::Cookies;
+use super::egresses::WayFailed;
 use super::http1::Http1Origins;
 use super::proxy::ProxyError;
 use super::resolver::Resolver;
-use super::unexpected::may_hide_block;
+use super::unexpected::{TEXT_MAX, may_hide_block};
 use super::ways::{BoxError, Versions, Way, next};
 use super::words::innermost;
 use crate::config::Settings;
@@ -92,11 +93,6 @@ pub(crate) struct Lost {
     /// Whether the HTTP/2 of the server is malformed.
     pub(crate) is_http2: bool,
 }
-
-/// Why an egress failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct WayFailed(pub(crate) String);
 
 /// An answer with its body, as far as the body was wanted.
 pub(crate) struct Answer {
@@ -167,6 +163,8 @@ const DESCRIPTORS_APART: usize = 64;
 const DESCRIPTORS_USUAL: usize = 1024;
 /// Bytes of an unwanted body that are read to keep its connection.
 const DISCARD_MAX: u64 = 64 * 1024;
+/// How long the rest of such a body may take.
+const DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Clients {
     /// Keeps the beginning of each body, for rules about answers.
@@ -304,7 +302,7 @@ impl Clients {
         let Some(cookies) = &self.cookies else {
             return self.send(egress, hosts, get, None).await;
         };
-        let is_refusal = |answer: &Response<_>| matches!(answer.status().as_u16(), 400 | 431);
+        let is_refusal = |answer: &Response<_>| matches!(answer.status().as_u16(), 400 | 431 | 494);
         let field = cookies.for_url(egress, get.url);
         let sent = self.send(egress, hosts, get, field.clone()).await;
         if let (Ok(answer), Some(field)) = (&sent, field)
@@ -337,7 +335,7 @@ impl Clients {
         };
         // Only a proxy answers a request with this status.
         if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.has_proxies {
-            return Err(WayFailed(LOGIN.to_owned()));
+            return Err(WayFailed::whole(LOGIN.to_owned()));
         }
         if let Some(cookies) = &self.cookies {
             cookies.keep(egress, url, &head.headers);
@@ -351,6 +349,7 @@ impl Clients {
             spoiled: None,
             no_room: None,
         };
+        list_transfer_codings(&mut answer.headers);
         let codings = match Codings::of(&answer.headers) {
             Ok(codings) => codings,
             Err(unknown) => {
@@ -389,13 +388,13 @@ impl Clients {
         };
         let (bytes_max, start_max) = match body {
             Body::Keep(max) => (allowance.min(max as u64), max),
-            // A challenge with status 200 is a short page (see `block_page`).
             _ if fine && !needs_start && !may_hide_block(&answer) => (allowance, 0),
-            _ => (allowance, BODY_SCANNED),
+            _ => (allowance, TEXT_MAX),
         };
         let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
+        let until = (!fine).then(|| tokio::time::Instant::now() + DISCARD_TIME_MAX);
         loop {
-            let taken = match next(&mut coming).await {
+            let taken = match next(&mut coming, until).await {
                 Ok(Some(part)) => intake.push(&part),
                 Ok(None) => intake.end().map(|()| false),
                 // The status of an error page is enough, even if its body breaks off.
@@ -467,7 +466,10 @@ fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
         }
         // Whatever its cause, no request has reached the host.
         Some(ProxyError::HostUnreachable(_)) => (Failure::Connect, None),
-        Some(_) => return Err(WayFailed(words)),
+        Some(failure) => {
+            let may_be_host = matches!(failure, ProxyError::HostRefused(_));
+            return Err(WayFailed { words, may_be_host });
+        }
     };
     Ok(Came::Failed(Lost {
         failure,

@@ -35,9 +35,9 @@ struct Notes {
 }
 
 impl Use {
-    /// Records that the head of an answer came.
-    pub(super) fn answered(&self) {
-        self.0.has_answered.store(true, Ordering::Relaxed);
+    /// Records that the head of an answer came. Returns whether another one came before.
+    pub(super) fn answered(&self) -> bool {
+        self.0.has_answered.swap(true, Ordering::Relaxed)
     }
 
     /// Returns whether a request that this connection lost met a stale connection.
@@ -107,7 +107,15 @@ impl AsyncRead for Noted {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = self.stream().poll_read(cx, buffer);
+        let mut read = self.stream().poll_read(cx, buffer);
+        if self.heads.is_some()
+            && let Poll::Ready(Err(why)) = &read
+            && why.kind() == io::ErrorKind::UnexpectedEof
+        {
+            // Old servers end TLS without its last message. As curl does, take it for the end: a
+            // body with a length or in chunks still has to be whole.
+            read = Poll::Ready(Ok(()));
+        }
         if buffer.filled().len() > before {
             self.used.note(true);
             self.used.0.has_spoken.store(true, Ordering::Relaxed);

@@ -154,11 +154,25 @@ impl Cookies {
     }
 }
 
+/// Returns whether the attributes of `cookie` fit the prefix of its name (RFC 6265bis, section
+/// 4.1.3).
+fn fits_prefix(cookie: &cookie_store::Cookie<'_>) -> bool {
+    let name = cookie.name().to_ascii_lowercase();
+    let is_secure = cookie.secure() == Some(true);
+    if name.starts_with("__host-") {
+        return is_secure && cookie.domain().is_none() && cookie.path() == Some("/");
+    }
+    is_secure || !name.starts_with("__secure-")
+}
+
 impl Jar {
     fn set(&mut self, name: &str, url: &Url, field: &str) {
         let Ok(cookie) = cookie_store::Cookie::parse(field, url) else {
             return;
         };
+        if !fits_prefix(&cookie) {
+            return;
+        }
         self.clock += 1;
         // Most sites never set a cookie, so an entry is made only for a cookie.
         if !self.sites.contains_key(name) {

@@ -40,6 +40,24 @@ fn a_cookie_goes_where_a_browser_sends_it() {
 }
 
 #[test]
+fn a_cookie_whose_prefix_promises_more_than_its_attributes_is_refused() {
+    let cookies = Cookies::new(1);
+    let at = "https://a.example.com/";
+    let refused = [
+        "__Host-a=1; Path=/",
+        "__Host-b=1; Secure",
+        "__Host-c=1; Secure; Path=/; Domain=example.com",
+        "__secure-d=1",
+    ];
+    set(&cookies, 0, at, &refused);
+    assert_eq!(sent(&cookies, 0, at), None);
+    set(&cookies, 0, at, &["__Host-a=1; Secure; Path=/"]);
+    set(&cookies, 0, at, &["__Secure-b=2; Secure"]);
+    let both = "__Host-a=1; __Secure-b=2";
+    assert_eq!(sent(&cookies, 0, at).as_deref(), Some(both));
+}
+
+#[test]
 fn a_cookie_is_replaced_and_removed() {
     let cookies = Cookies::new(1);
     set(&cookies, 0, "http://a.example/", &["a=1"]);

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use politely::core::Timestamp;
 use politely::core::fault::Ways;
-
 use url::Url;
+use xxhash_rust::xxh3::xxh3_64;
 
-use super::client::WayFailed;
 use crate::config::{KeyKind, ProxyBy, Settings};
 use crate::fetch::input::lines::without_login;
 use crate::fetch::lanes::Lane;
@@ -28,6 +27,25 @@ pub(crate) struct Bound {
     pub(crate) egress: usize,
     /// Whether other pages of the lane may take other egresses.
     pub(crate) is_of_page: bool,
+}
+
+/// Why an egress failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{words}")]
+pub(crate) struct WayFailed {
+    pub(crate) words: String,
+    /// Whether it may serve other hosts.
+    pub(crate) may_be_host: bool,
+}
+
+impl WayFailed {
+    /// Returns the failure of an egress that serves no host.
+    pub(crate) fn whole(words: String) -> Self {
+        Self {
+            words,
+            may_be_host: false,
+        }
+    }
 }
 
 /// Why a request cannot leave.
@@ -145,11 +163,17 @@ impl Egresses {
         }
     }
 
-    /// Records that a request got through on `egress`.
-    pub(crate) fn worked(&self, egress: usize) {
+    /// Records that a request for `url` got through on `egress`.
+    pub(crate) fn worked(&self, egress: usize, url: &Url) {
         if !self.names.is_empty() {
-            self.ways().worked(egress);
+            self.ways().worked(egress, xxh3_64(host(url).as_bytes()));
         }
+    }
+
+    /// Records that `egress` refused a request for `url`. Returns whether it refuses this host and
+    /// not others. With permits of its own per egress, the next try takes another one in any case.
+    pub(crate) fn refused(&self, egress: usize, url: &Url) -> bool {
+        !self.is_fixed && self.ways().refused(egress, xxh3_64(host(url).as_bytes()))
     }
 
     /// Records that `egress` failed at `now`, and says so. Returns the egress that the same request
@@ -205,7 +229,7 @@ impl Egresses {
         if self.is_fixed || !ways.has_worked() {
             return None;
         }
-        Some(ways.next_try().max(now + RETRY_MIN))
+        Some(ways.next_try(now).max(now + RETRY_MIN))
     }
 
     /// Returns the words for an error at a proxy, if `egress` is one.

@@ -47,6 +47,9 @@ pub(super) enum ProxyError {
     Login(String),
     #[error("the proxy refused: {0}")]
     Refused(String),
+    /// A refusal that may be for this host only, by a rule of the proxy.
+    #[error("the proxy refused: {0}")]
+    HostRefused(String),
     /// The proxy works and reports a failure of the host.
     #[error("the proxy cannot reach the host: {0}")]
     HostUnreachable(String),
@@ -69,6 +72,7 @@ impl ProxyError {
                 Self::Login("SOCKS5".to_owned())
             }
             "io error during SOCKS handshake" | "failed parsing server response" => broken(text),
+            "connection not allowed" => Self::HostRefused(text.to_owned()),
             _ => Self::Refused(text.to_owned()),
         }
     }
@@ -205,6 +209,9 @@ impl Proxy {
         Err(match status.as_u16() {
             407 => ProxyError::Login(said),
             502..=504 => ProxyError::HostUnreachable(said),
+            // These tell of too many requests, not of a host.
+            408 | 429 => ProxyError::Refused(said),
+            400..=499 => ProxyError::HostRefused(said),
             _ => ProxyError::Refused(said),
         })
     }
@@ -312,7 +319,11 @@ mod tests {
                 ),
                 (
                     &[b"HTTP/1.0 403 Not there\r\nContent-Length: 9\r\n\r\n"],
-                    "Refused(\"403 Not there\")",
+                    "HostRefused(\"403 Not there\")",
+                ),
+                (
+                    &[b"HTTP/1.1 429 Too Many Requests\r\n\r\n"],
+                    "Refused(\"429 Too Many Requests\")",
                 ),
                 (
                     &[b"HTTP/1.1 502 Bad Gateway\r\n\r\n"],
@@ -333,7 +344,7 @@ mod tests {
                 (&[b"\x05\xff"], "Login(\"SOCKS5\")"),
                 (
                     &[b"\x05\0", b"\x05\x02\0\x01\0\0\0\0\0\0"],
-                    "Refused(\"connection not allowed\")",
+                    "HostRefused(\"connection not allowed\")",
                 ),
                 (
                     &[b"\x05\0", b"\x05\x05\0\x01\0\0\0\0\0\0"],

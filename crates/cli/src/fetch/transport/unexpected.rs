@@ -2,9 +2,12 @@
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
-use politely::core::signal::BODY_SCANNED;
 
 use super::client::Answer;
+
+/// A text of this size, in bytes, is a page. Shorter ones are compared: refusals have little text,
+/// and may have much style.
+pub(crate) const TEXT_MAX: usize = 64 * 1024;
 
 /// Returns whether an answer with a good status may be a refusal: a challenge, a block page
 /// or that of a limit.
@@ -12,7 +15,7 @@ pub(super) fn may_hide_block(answer: &Answer) -> bool {
     let length = answer.headers.get(CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     answer.status == StatusCode::ACCEPTED
-        || is_text(&answer.headers) && length.is_none_or(|length| length < BODY_SCANNED)
+        || is_text(&answer.headers) && length.is_none_or(|length| length < TEXT_MAX)
 }
 
 /// Returns whether the body is a text, as far as its head says.

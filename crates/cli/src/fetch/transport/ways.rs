@@ -15,7 +15,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
 };
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -26,6 +26,7 @@ use politely::attempts::{Unprocessed, unprocessed};
 use politely::coding::ACCEPTED;
 use politely_api::client::transport::target;
 use rustls_platform_verifier::ConfigVerifierExt;
+use tokio::time::{Instant, timeout_at};
 use tower::Service;
 use url::Url;
 
@@ -166,8 +167,13 @@ impl Way {
         let connection = capture_connection(&mut request);
         match self.client.request(request).await {
             Ok(answer) => {
-                if let Some(used) = answer.extensions().get::<Use>() {
-                    used.answered();
+                let was_kept = answer.extensions().get().is_some_and(Use::answered);
+                if was_kept && answer.status() == StatusCode::MISDIRECTED_REQUEST {
+                    // It is about the connection (RFC 9110, section 15.5.20).
+                    return Err(Lost {
+                        why: "421 Misdirected Request".into(),
+                        unprocessed: Some(Unprocessed::Told),
+                    });
                 }
                 Ok(answer)
             }
@@ -227,15 +233,24 @@ impl Lost {
     }
 }
 
-/// Returns the next part of `body`, or `None` at its end.
-pub(super) async fn next(body: &mut Incoming) -> Result<Option<Bytes>, BoxError> {
-    while let Some(frame) = body.frame().await {
+/// Returns the next part of `body`, or `None` at its end, or when `until` has passed.
+pub(super) async fn next(
+    body: &mut Incoming,
+    until: Option<Instant>,
+) -> Result<Option<Bytes>, BoxError> {
+    loop {
+        let frame = match until {
+            Some(until) => timeout_at(until, body.frame()).await.unwrap_or(None),
+            None => body.frame().await,
+        };
+        let Some(frame) = frame else {
+            return Ok(None);
+        };
         // Any other frame is trailers.
         if let Ok(data) = frame?.into_data() {
             return Ok(Some(data));
         }
     }
-    Ok(None)
 }
 
 /// Resolves the name, connects and shakes hands, all within a time.
