@@ -215,6 +215,32 @@ def test_an_answer_that_takes_longer_than_the_lease_renews_it(get):
     assert fake.calls[-1][0] == "report" and fake.reports()[-1]["status"] == 200
 
 
+class Silent(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that pauses until the lease was renewed three times."""
+
+    def __init__(self, fake):
+        self.fake = fake
+
+    def __iter__(self):
+        yield b"1"
+        while len(self.fake.of("renew")) < 3:
+            time.sleep(0.01)
+        yield b"2"
+
+    async def __aiter__(self):
+        yield b"1"
+        while len(self.fake.of("renew")) < 3:
+            await asyncio.sleep(0.01)
+        yield b"2"
+
+
+@both
+def test_a_body_that_is_silent_for_longer_than_the_lease_renews_it(fetch):
+    fake = short_lease(1_000)
+    assert fetch(fake, Host(httpx.Response(200, stream=Silent(fake)))).text == "12"
+    assert fake.reports()[-1]["status"] == 200
+
+
 def test_the_asyncio_transport_aborts_a_request_whose_lease_is_lost():
     fake = short_lease(1_000, times=0)
     with pytest.raises(httpx.ReadTimeout, match="lease"):

@@ -384,6 +384,7 @@ class _Body(httpx.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         assert isinstance(self._response.stream, httpx.SyncByteStream)
+        self._permit.keep()  # the next part may take longer than the lease
         try:
             for chunk in self._response.stream:
                 self._heard.keep(chunk)
@@ -396,6 +397,8 @@ class _Body(httpx.SyncByteStream):
         except Exception as error:
             self._heard.error = error
             raise
+        finally:
+            self._permit._let_go()
 
     def close(self) -> None:
         self._response.close()
@@ -411,7 +414,12 @@ class _AsyncBody(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         assert isinstance(self._response.stream, httpx.AsyncByteStream)
         try:
-            async for chunk in self._response.stream:
+            chunks = aiter(self._response.stream)
+            while True:
+                async with self._permit.kept():  # the next part may take longer than the lease
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
                 self._heard.keep(chunk)
                 yield chunk
                 if self._permit.state.wants_renewal(time.monotonic()):
