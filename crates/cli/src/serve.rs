@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let limiter = coordinator.limiter().clone();
     let exit = runtime.block_on(async {
         // This runs before the first permit if the engine answers, else as soon as it answers.
-        let _ = coordinator.refresh_config().await;
+        let _ = coordinator.read_shared().await;
         let server = Server::bind(coordinator, options).await;
         let server = server.map_err(|why| Wrong(why.to_string()))?;
         let server = server.caps(Caps {
