@@ -235,6 +235,23 @@ impl Host {
         }
     }
 
+    /// Returns whether a report of these costs takes more from the declared limits than its permit
+    /// did. Such a report must not be lost.
+    pub fn owes(&self, lease: LeaseId, used: &UnitCosts, bytes: u64, config: &Config) -> bool {
+        let windows = self.declared(config).windows();
+        if windows.is_empty() || (bytes == 0 && used.is_empty()) {
+            return false;
+        }
+        let estimates = self.rare.iter().flat_map(|rare| &rare.estimates);
+        let known = estimates.filter(|known| known.lease == lease);
+        let taken = |name| known.clone().find_map(|known| known.units.of(name));
+        windows.iter().any(|limit| match limit.unit() {
+            LimitUnit::Named(name) => used.of(name) > Some(taken(name).unwrap_or(0)),
+            LimitUnit::Bytes => bytes > 0,
+            LimitUnit::Requests => false,
+        })
+    }
+
     #[cold]
     fn correct(&mut self, now: Timestamp, lease: LeaseId, used: &UnitCosts, config: &Config) {
         self.expire(now);

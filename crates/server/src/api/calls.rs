@@ -224,7 +224,7 @@ impl Api {
             .enumerate()
             .map(|(at, told)| {
                 let answer = self.coordinator.report(&worker, told, &mut aftermath);
-                aftermath.held_by.resize(aftermath.held.len(), at);
+                aftermath.reported(at);
                 answer
             })
             .collect();

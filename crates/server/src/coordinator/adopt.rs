@@ -61,7 +61,10 @@ impl Coordinator {
             heard: None,
             expired: left.is_none(),
             key: name.leases[0].0.clone(),
-            others: Box::default(),
+            others: name.leases[1..]
+                .iter()
+                .map(|(key, _)| key.clone())
+                .collect(),
             worker: Arc::clone(worker),
             wish: 0,
             start: now,

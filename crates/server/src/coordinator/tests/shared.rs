@@ -217,7 +217,7 @@ async fn a_retry_after_waits_for_the_engine_or_says_that_it_did_not() {
         let mut aftermath = Aftermath::default();
         let answer = one.report(&worker, &refusal(&grant, "600"), &mut aftermath);
         assert!(answer.hold_ms > 0 && answer.error.is_none());
-        aftermath.held_by = vec![0];
+        aftermath.reported(0);
         assert_eq!(one.see_to(aftermath).await, not_durable);
         town.is_shut.store(false, SeqCst);
     }

@@ -27,3 +27,41 @@ async fn a_new_coordinator_grants_nothing_before_it_has_read_the_policy_of_the_e
     let (_, reason, _) = ask(other).await.wait();
     assert_eq!(reason, "budget");
 }
+
+/// Regression: what a report spent above its estimate was in memory alone for half a second or
+/// more, though the report was acknowledged.
+#[tokio::test]
+async fn usage_above_the_estimate_is_in_the_engine_before_the_answer_and_other_usage_is_not() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    let worker = one.worker("w");
+    let limits = KeyPatch {
+        limits: Change::To(vec!["1000 tokens/day@UTC".to_owned()]),
+        ..KeyPatch::default()
+    };
+    one.patch_key(&key(), &limits).await.unwrap();
+    let spend = async |used: u64, is_shut| {
+        let asked = Item {
+            cost: serde_json::from_value(serde_json::json!({"tokens": 10})).unwrap(),
+            ..item("h.example", "")
+        };
+        let asked = one.one(&worker, asked, Duration::from_secs(10));
+        let mut report = told(&asked.await.granted());
+        report.used.insert("tokens".to_owned(), used);
+        let mut aftermath = Aftermath::default();
+        town.is_shut.store(is_shut, SeqCst);
+        one.report(&worker, &report, &mut aftermath);
+        aftermath.reported(0);
+        let owes = one.limiter().owes(&key());
+        let not_durable = one.see_to(aftermath).await;
+        town.is_shut.store(false, SeqCst);
+        (owes, not_durable)
+    };
+    assert_eq!(spend(10, true).await, (false, Vec::new()));
+    assert_eq!(spend(300, false).await, (true, Vec::new()));
+    let other = town.coordinator().await;
+    assert_eq!(other.refresh(&key()).await, Ok(true));
+    let left = |of: &Coordinator| of.explain("h.example").unwrap().budgets[0].remaining;
+    assert_eq!(left(&other), 690);
+    assert_eq!(spend(400, true).await, (true, vec![0]));
+}
