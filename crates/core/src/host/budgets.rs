@@ -12,8 +12,9 @@ use crate::config::Config;
 use crate::gate::LeaseId;
 use crate::share::Charge;
 
-/// The most estimates of ended leases that are kept.
-const LATE_MAX: usize = 64;
+/// The most estimates of ended leases that are kept: an account over many hosts has hundreds when
+/// its workers stall. Each takes about 40 bytes of a key's state.
+const LATE_MAX: usize = 4_096;
 /// The time from a departure in which its late report still finds the estimate: one hour.
 pub const LATE: Duration = Duration::from_hours(1);
 
