@@ -217,7 +217,8 @@ impl Host {
         ask: &AcquireRequest,
         config: &Config,
     ) {
-        if has_named_units(self.declared(config)) || (!ask.units.is_empty() && self.has_told()) {
+        // A server may state what is left of the units only later.
+        if !ask.units.is_empty() || has_named_units(self.declared(config)) {
             self.keep_estimate(lease, at, ask.units.clone());
         }
     }

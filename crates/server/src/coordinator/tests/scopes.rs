@@ -339,3 +339,26 @@ async fn a_stated_quota_holds_the_keys_that_feedback_names() {
         assert_eq!(coordinator.waits_s(asked("b")).await, None, "{unit} {left}");
     }
 }
+
+/// Regression: the costs of requests that left before the first statement were not reserved.
+#[tokio::test(start_paused = true)]
+async fn what_a_server_says_is_left_of_tokens_is_reserved_for_requests_under_way() {
+    let coordinator = under("[[rule]]\nmatch = [\"other.example\"]\nlimits = [\"1/s\"]\n");
+    let worker = coordinator.worker("w");
+    let costs = |tokens: u64| Item {
+        cost: serde_json::from_value(serde_json::json!({"tokens": tokens})).unwrap(),
+        ..get("https://api.example/x")
+    };
+    let mut grants = Vec::new();
+    for tokens in [100, 300, 300] {
+        let asked = coordinator.one(&worker, costs(tokens), AT_ONCE);
+        grants.push(asked.await.granted());
+    }
+    let mut told = told(&grants[0]);
+    let fields = [("remaining-tokens", "1000"), ("reset-tokens", "50s")];
+    let fields = fields.map(|(name, value)| (format!("x-ratelimit-{name}"), value.to_owned()));
+    told.headers = fields.into();
+    coordinator.tell(&worker, &told);
+    assert_eq!(coordinator.waits_s(costs(401)).await, Some(50));
+    assert_eq!(coordinator.waits_s(costs(400)).await, None);
+}
