@@ -11,21 +11,20 @@ async fn a_new_coordinator_grants_nothing_before_it_has_read_the_policy_of_the_e
     let one = town.coordinator().await;
     let rules = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"x\"\nlimits = [\"1/h\"]\n";
     one.replace_policy(rules.to_owned(), false).await.unwrap();
-    let ask = |coordinator: Coordinator| async move {
+    let ask = async |coordinator: Coordinator, secs| {
         let worker = coordinator.worker("w");
         let of_rule = Item {
             key: None,
             url: Some("https://h.example/".to_owned()),
             ..item("h.example", "")
         };
-        let asked = coordinator.one(&worker, of_rule, Duration::from_secs(5));
-        asked.await
+        let wait = Duration::from_secs(secs);
+        coordinator.one(&worker, of_rule, wait).await
     };
-    ask(one).await.granted();
+    ask(one, 10).await.granted();
     let other = town.unread_coordinator();
     other.limiter().ping().await.unwrap();
-    let (_, reason, _) = ask(other).await.wait();
-    assert_eq!(reason, "budget");
+    ask(other, 2).await.wait();
 }
 
 /// Regression: what a report spent above its estimate was in memory alone for half a second or
