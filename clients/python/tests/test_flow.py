@@ -8,7 +8,7 @@ from fake import RETRY, Clock, Fake, granted, refused, run, told, wait
 
 from politely_client import Unavailable, BadCall, Outcome, Refused, TimedOut, Wish
 from politely_client.bodies import Grant
-from politely_client.flow import Talk
+from politely_client.flow import Call, NoReply, Talk
 from politely_client.state import PermitState
 
 AWAY = httpx.ConnectError("nobody listens")
@@ -60,6 +60,20 @@ def test_the_callers_time_bounds_the_poll_and_the_wait():
     assert said.value.retry_in == 6.0 and said.value.position == 3
     assert case.fake.of("acquire")[0]["wait_ms"] == 5_000
     assert case.clock.slept == []  # the wait would be useless
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.0, 10.0])
+def test_a_coordinator_that_never_answers_keeps_the_caller_little_longer_than_its_wait(seconds):
+    case, reply, spent = Case(), None, 0.0
+    flow = case.talk.acquire(Wish(url="http://a.example/x"), seconds)
+    with pytest.raises(Unavailable):
+        while True:
+            step = flow.send(reply)
+            takes = step.timeout if isinstance(step, Call) else step.seconds
+            reply = NoReply("frozen") if isinstance(step, Call) else None
+            case.clock.sleep(takes)
+            spent += takes
+    assert spent <= seconds + 2.0
 
 
 def test_wait_zero_asks_once():

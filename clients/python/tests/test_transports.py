@@ -33,17 +33,17 @@ def client(fake, host, **asked):
     return httpx.Client(transport=PoliteTransport(coordinator, httpx.MockTransport(host), **asked))
 
 
-def fetch(fake, host, method="GET", **request):
+def fetch(fake, host, method="GET", used=None, **request):
     """Fetches with the sync client and the asyncio client, which must do the same."""
-    with client(fake, host) as http:
+    with client(fake, host, used=used) as http:
         return http.request(method, URL, **request)
 
 
-def fetch_async(fake, host, method="GET", **request):
+def fetch_async(fake, host, method="GET", used=None, **request):
     async def main():
         mock = httpx.MockTransport(fake)
         async with AsyncClient("http://fake", client="w1", transport=mock) as coordinator:
-            transport = AsyncPoliteTransport(coordinator, httpx.MockTransport(host))
+            transport = AsyncPoliteTransport(coordinator, httpx.MockTransport(host), used=used)
             async with httpx.AsyncClient(transport=transport) as http:
                 return await http.request(method, URL, **request)
 
@@ -83,6 +83,31 @@ def test_a_refused_request_is_sent_again(fetch):
     first, second, third = fake.reports()
     assert first["body_start"] == "slow" and second["error"] == "reset"
     assert (third["attempt"], third["free"]) == (3, 2)
+
+
+ODD = [None, {"tokens": None}, {"tokens": 1.5}, {"tokens": -1}, {"tokens": 2**53 + 1}, {"A b": 1}]
+ODD += [{"a": 1, "b": 1, "c": 1, "d": 1}, 7]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+@both
+def test_an_odd_amount_of_a_reader_does_not_lose_the_report(fetch, odd):
+    for status in (200, 429):
+        fake = Fake(report=answers(GIVE_UP))
+        answer = httpx.Response(status, text="{}", headers={"retry-after": "30"})
+        assert fetch(fake, Host(answer), used=lambda body: odd).status_code == status
+        (report,) = fake.reports()
+        assert (report["status"], report.get("used")) == (status, None)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_an_odd_amount_of_a_reader_does_not_lose_the_report_of_requests(server, odd):
+    fake = Fake(report=answers(GIVE_UP))
+    session, url = polite_session(fake, [429], server, used=lambda body: odd)
+    with session:
+        assert session.get(url).status_code == 429
+    (report,) = fake.reports()
+    assert (report["status"], report.get("used")) == (429, None)
 
 
 SOFT = "Please slow down."
@@ -188,6 +213,32 @@ def test_an_answer_that_takes_longer_than_the_lease_renews_it(get):
     fake = short_lease(1_000)
     assert get(fake).text == "page"
     assert fake.calls[-1][0] == "report" and fake.reports()[-1]["status"] == 200
+
+
+class Silent(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that pauses until the lease was renewed three times."""
+
+    def __init__(self, fake):
+        self.fake = fake
+
+    def __iter__(self):
+        yield b"1"
+        while len(self.fake.of("renew")) < 3:
+            time.sleep(0.01)
+        yield b"2"
+
+    async def __aiter__(self):
+        yield b"1"
+        while len(self.fake.of("renew")) < 3:
+            await asyncio.sleep(0.01)
+        yield b"2"
+
+
+@both
+def test_a_body_that_is_silent_for_longer_than_the_lease_renews_it(fetch):
+    fake = short_lease(1_000)
+    assert fetch(fake, Host(httpx.Response(200, stream=Silent(fake)))).text == "12"
+    assert fake.reports()[-1]["status"] == 200
 
 
 def test_the_asyncio_transport_aborts_a_request_whose_lease_is_lost():
@@ -335,12 +386,12 @@ def server():
     server.server_close()
 
 
-def polite_session(fake, statuses, server):
+def polite_session(fake, statuses, server, **asked):
     server.statuses = statuses
     coordinator = Client("http://fake", client="w1", transport=httpx.MockTransport(fake))
     session = requests.Session()
     session.trust_env = False
-    session.mount("http://", PoliteAdapter(coordinator))
+    session.mount("http://", PoliteAdapter(coordinator, **asked))
     return session, f"http://127.0.0.1:{server.server_port}/x"
 
 

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let limiter = coordinator.limiter().clone();
     let exit = runtime.block_on(async {
         // This runs before the first permit if the engine answers, else as soon as it answers.
-        let _ = coordinator.refresh_config().await;
+        let _ = coordinator.read_shared().await;
         let server = Server::bind(coordinator, options).await;
         let server = server.map_err(|why| Wrong(why.to_string()))?;
         let server = server.caps(Caps {
@@ -222,13 +222,15 @@ fn reloads(
     })
 }
 
-/// What changes when a file is written or replaced: its time, its length, and its number.
-type Stamp = (std::time::SystemTime, u64, u64);
+/// What changes when a file is written or replaced: the time of its change, which no tool sets
+/// back, its length, and its number.
+type Stamp = ((i64, i64), u64, u64);
 
 fn stamp(file: &Path) -> Option<Stamp> {
     use std::os::unix::fs::MetadataExt as _;
     let known = std::fs::metadata(file).ok()?;
-    Some((known.modified().ok()?, known.len(), known.ino()))
+    let changed = (known.ctime(), known.ctime_nsec());
+    Some((changed, known.len(), known.ino()))
 }
 
 /// Reads the policy again, and logs what came of it. Returns `false` if it has to be read once
@@ -485,5 +487,20 @@ mod tests {
         assert_eq!(config.backoff_max.as_secs(), 9);
         let breaker = config.breaker;
         assert_eq!((breaker.trip_after, breaker.rest_min.as_secs()), (3, 2));
+    }
+    #[test]
+    fn a_change_in_place_shows_though_size_and_time_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("policy.toml");
+        std::fs::write(&file, "5/h").unwrap();
+        let written = std::fs::metadata(&file).unwrap().modified().unwrap();
+        let before = stamp(&file);
+        let is_seen = (0..10_000).any(|_| {
+            std::fs::write(&file, "7/h").unwrap();
+            let open = std::fs::File::options().write(true).open(&file).unwrap();
+            open.set_modified(written).unwrap();
+            stamp(&file) != before
+        });
+        assert!(is_seen);
     }
 }

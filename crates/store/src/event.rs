@@ -134,6 +134,18 @@ impl Event {
         None
     }
 
+    /// Returns whether the event spends more of the declared limits than its permit did.
+    pub(crate) fn owes(&self, host: &Host, config: &Config) -> bool {
+        match self {
+            Self::Report { lease, report, .. } => {
+                host.owes(*lease, &report.used, report.bytes, config)
+            }
+            Self::Release { lease, bytes } => host.owes(*lease, &UnitCosts::NONE, *bytes, config),
+            Self::Settle { lease, used } => host.owes(*lease, used, 0, config),
+            _ => false,
+        }
+    }
+
     /// Returns the lease of an event that may wait for the next write, `None` for an urgent event.
     ///
     /// The event must be written before that lease expires.

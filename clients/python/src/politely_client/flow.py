@@ -41,6 +41,8 @@ PAUSE_MIN = 0.01
 """Minimum seconds between two calls, independent of the answer."""
 ANSWER_TAKES_MAX = 10.0
 """Seconds that a call may take beyond the time for which it is held open."""
+LATE_MAX = 1.0
+"""Seconds after the end of the caller's wait in which an answer still counts."""
 WARN_EVERY = 30.0
 """Seconds between two warnings that the coordinator is unavailable, of all calls of a client."""
 BACKOFF_BASE, BACKOFF_CAP = 0.1, 1.0
@@ -530,6 +532,8 @@ class Talk:
             held = said.get("wait_ms", 0) / 1000
             is_on = self.share.is_on(self.now())
             takes = BACKOFF_CAP if is_on else held + ANSWER_TAKES_MAX
+            if asked is not None or path == "cancel":
+                takes = min(takes, max(0.0, deadline - self.now()) + LATE_MAX)
             reply = yield Call(path, said, takes, method, lines)
             assert reply is not None  # a `Call` always gets a reply
             if isinstance(reply, NoReply):

@@ -28,7 +28,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from weakref import finalize
 
@@ -41,9 +41,9 @@ from politely_client.coordinator import Client, Permit
 from politely_client.errors import LeaseLost, PolitelyError
 from politely_client.outcome import error_kind, evidence, is_read_whole
 from politely_client.routes import AsyncRoutes, Routes, guard
-from politely_client.state import PermitState
+from politely_client.state import PermitState, PermitView
 from politely_client.targets import Targets, partial
-from politely_client.units import BODY_USED_MAX, Used, asked_for
+from politely_client.units import BODY_USED_MAX, Used, asked_for, settle
 
 log = logging.getLogger("politely_client")
 
@@ -279,18 +279,14 @@ class _Heard:
         if self.used is not None and self.bytes <= BODY_USED_MAX:
             self.kept.append(chunk)
 
-    def amounts(self) -> Mapping[str, int]:
-        """Returns the amounts that the request used, from what came of its body."""
-        if self.used is None or self.bytes > BODY_USED_MAX:
-            return {}
-        try:
-            body = self._body or httpx.Response(
-                self.status, headers=self.headers, content=b"".join(self.kept)
-            ).content
-            return self.used(body)
-        except Exception as why:  # a reader's error must not lose the page
-            log.warning("%s: its use could not be read: %s", self.url, why)
-            return {}
+    def settle(self, permit: PermitView) -> None:
+        """Sets the amounts that the request used, from what came of its body."""
+        if self.bytes <= BODY_USED_MAX:
+            settle(permit, self.used, self._decoded)
+
+    def _decoded(self) -> bytes:
+        kept = b"".join(self.kept)
+        return self._body or httpx.Response(self.status, headers=self.headers, content=kept).content
 
     def told(self, next: Next) -> None:
         """Takes the answer to the report."""
@@ -320,7 +316,7 @@ def _tell(permit: Permit, heard: _Heard) -> None:
     if permit.state.over:
         return
     try:
-        permit.settle(**heard.amounts())
+        heard.settle(permit)
         heard.told(permit.report(**heard.fields()))
     except PolitelyError as why:  # a failed report must not lose the page
         log.warning("%s: not reported: %s", permit.key, why)
@@ -330,7 +326,7 @@ async def _tell_async(permit: AsyncPermit, heard: _Heard) -> None:
     if permit.state.over:
         return
     try:
-        permit.settle(**heard.amounts())
+        heard.settle(permit)
         heard.told(await permit.report(**heard.fields()))
     except PolitelyError as why:
         log.warning("%s: not reported: %s", permit.key, why)
@@ -388,6 +384,7 @@ class _Body(httpx.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         assert isinstance(self._response.stream, httpx.SyncByteStream)
+        self._permit.keep()  # the next part may take longer than the lease
         try:
             for chunk in self._response.stream:
                 self._heard.keep(chunk)
@@ -400,6 +397,8 @@ class _Body(httpx.SyncByteStream):
         except Exception as error:
             self._heard.error = error
             raise
+        finally:
+            self._permit._let_go()
 
     def close(self) -> None:
         self._response.close()
@@ -415,7 +414,12 @@ class _AsyncBody(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         assert isinstance(self._response.stream, httpx.AsyncByteStream)
         try:
-            async for chunk in self._response.stream:
+            chunks = aiter(self._response.stream)
+            while True:
+                async with self._permit.kept():  # the next part may take longer than the lease
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
                 self._heard.keep(chunk)
                 yield chunk
                 if self._permit.state.wants_renewal(time.monotonic()):

@@ -36,7 +36,7 @@ from politely_client.coordinator import Client, Permit
 from politely_client.errors import PolitelyError
 from politely_client.outcome import is_read_whole
 from politely_client.targets import Targets, partial
-from politely_client.units import BODY_USED_MAX, Used, asked_for
+from politely_client.units import BODY_USED_MAX, Used, asked_for, settle
 
 log = logging.getLogger("politely_client")
 
@@ -137,12 +137,8 @@ class _Came:
 
     def settle(self) -> None:
         """Sets the amounts that the request used."""
-        if self._used is None or self._permit.state.over or self._bytes > BODY_USED_MAX:
-            return
-        try:
-            self._permit.settle(**self._used(b"".join(self._chunks)))
-        except Exception as why:  # a reader's error must not lose the page
-            log.warning("%s: its use could not be read: %s", self._permit.key, why)
+        if self._bytes <= BODY_USED_MAX:
+            settle(self._permit, self._used, lambda: b"".join(self._chunks))
 
 
 def _bounded(timeout: Seconds, lease_left: float) -> tuple[float, float] | Timeout:

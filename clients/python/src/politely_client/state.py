@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,12 @@ from typing import Any
 from politely_client.attempts import Attempts
 from politely_client.bodies import Grant, Outcome
 from politely_client.outcome import outcome_of
+
+AMOUNT_MAX = 1 << 53
+"""The largest amount of a unit: every whole number up to it is exact in JSON."""
+UNITS_MAX = 3
+"""The most units of one request."""
+_UNIT = re.compile("[a-z][a-z0-9_]{0,15}")
 
 
 class PermitState:
@@ -53,8 +60,13 @@ class PermitState:
         if self.over:
             raise ValueError("the permit was reported already; settle it before the report")
         for unit, amount in used.items():
-            if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-                raise ValueError(f"{unit} must be a whole number of at least 0, not {amount!r}")
+            whole = isinstance(amount, int) and not isinstance(amount, bool)
+            if not whole or not 0 <= amount <= AMOUNT_MAX:
+                raise ValueError(f"{unit} must be a whole number from 0 to 2^53, not {amount!r}")
+            if not _UNIT.fullmatch(unit):
+                raise ValueError(f"{unit!r} is no unit; use 1 to 16 lowercase letters, digits and _")
+        if len(self.used.keys() | used.keys()) > UNITS_MAX:
+            raise ValueError(f"more than {UNITS_MAX} units; remove some")
         self.used.update(used)
 
     def may_start(self, now: float) -> bool:

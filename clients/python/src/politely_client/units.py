@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+
+from politely_client.state import PermitView
+
+log = logging.getLogger("politely_client")
 
 Used: TypeAlias = "Callable[[bytes], Mapping[str, int]]"
 """Reads the amounts of units that a request used from its body."""
@@ -22,3 +27,16 @@ def asked_for(asked: Mapping[str, Any], request: Any, method: str) -> dict[str, 
     if callable(cost):
         filled["cost"] = cost(request)
     return filled
+
+
+def settle(permit: PermitView, used: Used | None, body: Callable[[], bytes]) -> None:
+    """Sets the amounts that ``used`` reads from a body.
+
+    An error of the reader loses neither the page nor its report: the estimate counts.
+    """
+    if used is None or permit.state.over:
+        return
+    try:
+        permit.settle(**used(body()))
+    except Exception as why:
+        log.warning("%s: its use could not be read: %s", permit.key, why)

@@ -12,8 +12,9 @@ use crate::config::Config;
 use crate::gate::LeaseId;
 use crate::share::Charge;
 
-/// The most estimates of ended leases that are kept.
-const LATE_MAX: usize = 64;
+/// The most estimates of ended leases that are kept: an account over many hosts has hundreds when
+/// its workers stall. Each takes about 40 bytes of a key's state.
+const LATE_MAX: usize = 4_096;
 /// The time from a departure in which its late report still finds the estimate: one hour.
 pub const LATE: Duration = Duration::from_hours(1);
 
@@ -227,7 +228,8 @@ impl Host {
         ask: &AcquireRequest,
         config: &Config,
     ) {
-        if has_named_units(self.declared(config)) || (!ask.units.is_empty() && self.has_told()) {
+        // A server may state what is left of the units only later.
+        if !ask.units.is_empty() || has_named_units(self.declared(config)) {
             self.keep_estimate(lease, at, ask.units.clone());
         }
     }
@@ -244,6 +246,23 @@ impl Host {
         if !used.is_empty() {
             self.correct(now, lease, used, config);
         }
+    }
+
+    /// Returns whether a report of these costs takes more from the declared limits than its permit
+    /// did. Such a report must not be lost.
+    pub fn owes(&self, lease: LeaseId, used: &UnitCosts, bytes: u64, config: &Config) -> bool {
+        let windows = self.declared(config).windows();
+        if windows.is_empty() || (bytes == 0 && used.is_empty()) {
+            return false;
+        }
+        let estimates = self.rare.iter().flat_map(|rare| &rare.estimates);
+        let known = estimates.filter(|known| known.lease == lease);
+        let taken = |name| known.clone().find_map(|known| known.units.of(name));
+        windows.iter().any(|limit| match limit.unit() {
+            LimitUnit::Named(name) => used.of(name) > Some(taken(name).unwrap_or(0)),
+            LimitUnit::Bytes => bytes > 0,
+            LimitUnit::Requests => false,
+        })
     }
 
     #[cold]

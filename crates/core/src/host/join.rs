@@ -144,12 +144,10 @@ impl Rare {
             }
             (mine, theirs) => mine.or(theirs),
         };
-        for theirs in &other.estimates {
-            if !self.estimates.iter().any(|mine| mine.lease == theirs.lease) {
-                self.estimates.push(theirs.clone());
-            }
-        }
+        self.estimates.extend_from_slice(&other.estimates);
+        // The sort is stable, so that of two estimates of a lease the own one stays.
         self.estimates.sort_by_key(|estimate| estimate.lease.0);
+        self.estimates.dedup_by_key(|estimate| estimate.lease.0);
         // Both sides had the same limits before writes were lost. A tie has to end the same way on
         // every node.
         let text = |declared: &DeclaredLimits| declared.to_string();

@@ -378,3 +378,30 @@ fn who_is_let_pass_would_have_passed_every_gate() {
     }
     assert!(passed > 1_000, "{passed}");
 }
+
+/// Regression: only 64 estimates outlived their leases, so the usage of the others was lost.
+#[test]
+fn the_usage_of_many_ended_leases_is_owed() {
+    let mut config = Config::fixed(1e6, 1_000.0);
+    config.limits.in_flight = 1_000;
+    config.declared = "1000000 tokens/h".parse().unwrap();
+    let now = Timestamp::from_micros(1_000_000);
+    let mut host = Host::new(&config, now);
+    let tokens = |count| UnitCosts::new([("tokens", count)]).unwrap();
+    let ask = AcquireRequest {
+        units: tokens(10),
+        ..AcquireRequest::default()
+    };
+    let leases: Vec<_> = (0..500)
+        .map(|_| match host.request(now, ask.clone(), &config) {
+            Decision::Granted(grant) => grant.lease,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let later = now + config.lease + Duration::from_secs(1);
+    for lease in leases {
+        host.settle(later, lease, &tokens(15), &config);
+    }
+    let left = host.remainders(later, &config)[0].remaining;
+    assert_eq!(left, 1_000_000 - 500 * 15);
+}

@@ -47,7 +47,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::block::block_page;
 use super::clock::WallClock;
-use super::limit_headers::quotas;
+use super::limit_headers::{bare_reset, quotas};
 use super::limit_text::{Stated, stated};
 use super::retry_after::{WAIT_MAX, retry_after};
 use super::{Failure, Outcome, Quota, Quotas, Report, Scope, Signal, Unit};
@@ -129,7 +129,9 @@ impl Classifier {
                 let redirects = status.is_redirection();
                 let retry_after = match signal {
                     Signal::Ok | Signal::UrlError => asked.filter(|_| !redirects && !is_spent),
-                    Signal::RateLimited => told().or_else(|| until_reset(&quotas)),
+                    Signal::RateLimited => told()
+                        .or_else(|| until_reset(&quotas))
+                        .or_else(|| until_bare_reset(headers, clock, &quotas)),
                     _ => told(),
                 };
                 Report {
@@ -172,6 +174,10 @@ fn may_retry(headers: &HeaderMap) -> Option<bool> {
 const fn means_limit(status: StatusCode) -> bool {
     matches!(status.as_u16(), 420 | 429 | 430 | 508 | 509 | 999)
 }
+
+/// The longest window that a refusal waits for if its spent quota names no reset. Longer ones are
+/// full again much earlier, or in parts.
+const WINDOW_WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// The largest difference between two statements of one window's end. Both are rounded to seconds,
 /// and the Date may be older.
@@ -239,7 +245,19 @@ fn until_reset(quotas: &Quotas) -> Option<Duration> {
             .max()
             .filter(|_| !told)
     };
-    let reset = quotas.spent_until().or_else(unsaid)?;
+    let of_window = || {
+        let spent = quotas.iter().filter(|quota| quota.is_spent());
+        let windows = spent.filter_map(|quota| quota.window);
+        windows.filter(|window| *window <= WINDOW_WAIT_MAX).max()
+    };
+    let reset = quotas.spent_until().or_else(unsaid).or_else(of_window)?;
+    (!reset.is_zero()).then(|| reset.min(WAIT_MAX))
+}
+
+/// Returns the wait of a refusal that names a reset and no number.
+fn until_bare_reset(headers: &HeaderMap, clock: WallClock, quotas: &Quotas) -> Option<Duration> {
+    let is_told = quotas.iter().any(|quota| quota.remaining.is_some());
+    let reset = bare_reset(headers, clock).filter(|_| !is_told)?;
     (!reset.is_zero()).then(|| reset.min(WAIT_MAX))
 }
 

@@ -248,6 +248,70 @@ fn retry_after_wins_over_a_reset_and_a_reset_over_nothing() {
 }
 
 #[test]
+fn a_refusal_waits_as_long_as_odd_headers_say() {
+    let cases: [(&[(&'static str, &str)], u64); 10] = [
+        (
+            &[
+                ("x-hubspot-ratelimit-max", "100"),
+                ("x-hubspot-ratelimit-remaining", "0"),
+                ("x-hubspot-ratelimit-interval-milliseconds", "10000"),
+            ],
+            10,
+        ),
+        (
+            &[
+                ("x-ratelimit-used", "603"),
+                ("x-ratelimit-remaining", "-3.0"),
+                ("x-ratelimit-reset", "40"),
+            ],
+            40,
+        ),
+        (&[("x-ratelimit-reset", "40")], 40),
+        (&[("x-ratelimit-reset-requests", "40s")], 40),
+        (
+            &[
+                ("x-ratelimit-remaining", "0, 5"),
+                ("x-ratelimit-limit", "10, 50"),
+                ("x-ratelimit-reset", "40, 2"),
+            ],
+            40,
+        ),
+        (&[("ratelimit", r#""d";t=40"#)], 40),
+        (
+            &[
+                ("ratelimit", r#""d";t=40"#),
+                ("ratelimit-policy", r#""d";q=10;w=60"#),
+            ],
+            40,
+        ),
+        (
+            &[
+                ("ratelimit-limit", "100;w=21600"),
+                ("ratelimit-remaining", "0;w=21600"),
+            ],
+            0,
+        ),
+        // What is left was stated, so the reset ends a window and no wait.
+        (
+            &[
+                ("x-ratelimit-remaining", "7"),
+                ("x-ratelimit-reset-tokens", "40"),
+            ],
+            0,
+        ),
+        (
+            &[("x-ratelimit-reset", "Fri, 20 Nov 2026 10:45:37 GMT")],
+            60,
+        ),
+    ];
+    for (headers, secs) in cases {
+        let wait = (secs > 0).then(|| Duration::from_secs(secs));
+        assert_eq!(answered(429, headers, "").retry_after, wait, "{headers:?}");
+        assert_eq!(answered(200, headers, "").retry_after, None, "{headers:?}");
+    }
+}
+
+#[test]
 fn quotas_are_told_with_every_answer() {
     assert_eq!(
         answered(200, &WELL, "")

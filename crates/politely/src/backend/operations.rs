@@ -198,6 +198,10 @@ pub(crate) trait Operations: Send + Sync {
 
     fn flush(&self, patience: Duration) -> Later<'_, bool>;
 
+    fn owes(&self, _key: &Key) -> bool {
+        false
+    }
+
     fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
         self.flush(patience)
     }

@@ -193,6 +193,12 @@ impl Limiter {
         self.operations().confirm(key, patience).await
     }
 
+    /// Returns whether a report of `key` spent more of its declared limits than its permit did, and
+    /// is not in the engine yet. Without an engine it is always `false`.
+    pub fn owes(&self, key: &Key) -> bool {
+        self.operations().owes(key)
+    }
+
     /// Reads the state of `key` from the engine, at most for `patience`, and returns whether the
     /// key is known.
     ///

@@ -21,7 +21,7 @@ use politely_core::budget::DeclaredLimits;
 use politely_core::gate::HoldReason;
 use politely_core::host::KeyRule;
 use politely_core::key::Key;
-use politely_core::signal::{Report, Scope, Signal, WAIT_MAX};
+use politely_core::signal::{Quota, Report, Scope, Signal, Unit, WAIT_MAX};
 use url::Url;
 
 use super::{Limiter, Plan};
@@ -211,15 +211,26 @@ impl Limiter {
             return Vec::new();
         }
         let mut held = Vec::from_iter(self.hear_part(plan, report));
-        held.extend_from_slice(self.hear_refusal(plan, report));
+        held.extend_from_slice(self.hear_own(plan, report));
         held
     }
 
     /// Holds the keys to which the rule of a plan says that a refusal belongs, and takes it out of
-    /// `report`: the host goes on for other callers.
-    fn hear_refusal<'p>(&self, plan: &'p Plan, report: &mut Report) -> &'p [Key] {
-        if report.signal != Signal::RateLimited || report.of_scope || plan.refused().is_empty() {
+    /// `report`: the host goes on for other callers. The quotas that the response states are
+    /// theirs, too.
+    fn hear_own<'p>(&self, plan: &'p Plan, report: &mut Report) -> &'p [Key] {
+        if report.of_scope || plan.refused().is_empty() {
             return &[];
+        }
+        if report.signal != Signal::RateLimited {
+            // The keys that all callers share are stopped together with the host.
+            let of_caller = plan.keys_of_caller();
+            let are_own = plan.refused().iter().all(|key| of_caller.contains(key));
+            return if are_own {
+                self.hear_quotas(plan.refused(), report)
+            } else {
+                &[]
+            };
         }
         report.of_scope = true;
         let spent = std::mem::take(&mut report.quotas).spent_until();
@@ -235,6 +246,43 @@ impl Limiter {
             let _ = self.hold(key, length, reason);
         }
         plan.refused()
+    }
+
+    /// Takes the quotas out of `report`, and holds `keys` until the last spent one resets: no more
+    /// is left of it than the requests under way take, or too little for another request as this
+    /// one. Returns the keys if there is one.
+    fn hear_quotas<'k>(&self, keys: &'k [Key], report: &mut Report) -> &'k [Key] {
+        let quotas = std::mem::take(&mut report.quotas);
+        let Some(first) = keys.first().filter(|_| !quotas.is_empty()) else {
+            return &[];
+        };
+        // The request that is reported is counted already.
+        let out = self.explain(first).map_or(0, |known| known.in_flight.0);
+        let others = u64::from(out.saturating_sub(1));
+        let used = |unit| {
+            let name = match unit {
+                Unit::Tokens => "tokens",
+                Unit::InputTokens => "input_tokens",
+                Unit::OutputTokens => "output_tokens",
+                Unit::Points => "points",
+                _ => return None,
+            };
+            report.used.of(name.parse().ok()?)
+        };
+        let is_spent = |quota: &&Quota| match quota.unit {
+            Unit::Requests => quota.remaining.is_some_and(|left| left <= others),
+            unit => quota.is_spent() || quota.remaining.is_some_and(|left| Some(left) < used(unit)),
+        };
+        let spent = quotas.iter().filter(is_spent);
+        let resets = spent.filter_map(|quota| quota.reset);
+        let Some(reset) = resets.max().filter(|reset| !reset.is_zero()) else {
+            return &[];
+        };
+        for key in keys {
+            // The keys of a granted request are known, so there is room for them.
+            let _ = self.hold(key, reset.min(WAIT_MAX), HoldReason::QuotaSpent);
+        }
+        keys
     }
 
     /// Holds the part of a host that a response names, if its quota is spent.

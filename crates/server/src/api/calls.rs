@@ -201,7 +201,7 @@ impl Api {
     /// granted.
     async fn worker_of(&self, client: &str, permits: &[String]) -> Arc<Worker> {
         let worker = self.coordinator.worker(client);
-        let permits = permits.iter().map(|name| (name.as_str(), 0));
+        let permits = permits.iter().map(|name| (name.as_str(), None));
         self.coordinator.adopt(&worker, permits).await;
         worker
     }
@@ -215,7 +215,9 @@ impl Api {
 
     pub(super) async fn hear(&self, client: &str, items: &[Told]) -> (Vec<ToldAnswer>, Aftermath) {
         let worker = self.coordinator.worker(client);
-        let permits = items.iter().map(|told| (told.permit.as_str(), told.slot));
+        let permits = items
+            .iter()
+            .map(|told| (told.permit.as_str(), Some(told.slot)));
         self.coordinator.adopt(&worker, permits).await;
         let mut aftermath = Aftermath::default();
         aftermath.gone.reserve(items.len());
@@ -224,7 +226,7 @@ impl Api {
             .enumerate()
             .map(|(at, told)| {
                 let answer = self.coordinator.report(&worker, told, &mut aftermath);
-                aftermath.held_by.resize(aftermath.held.len(), at);
+                aftermath.reported(at);
                 answer
             })
             .collect();

@@ -36,6 +36,8 @@ pub(super) const ENGINE_TIME: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(1);
 /// The retry time when the coordinator cannot compute one.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The reason for which nothing is granted before the limits of all coordinators are known.
+const UNREAD: &str = "the configuration and the policy are not read from the engine yet";
 
 /// The result of an acquire call.
 pub(crate) struct Outcome {
@@ -111,6 +113,13 @@ impl Coordinator {
             waited: Vec::new(),
             waits_for_own: false,
         };
+        if !self.has_read_limits().await {
+            let why = self.last_error();
+            let why = why.as_deref().unwrap_or(UNREAD);
+            let again = self.now() + AGAIN;
+            (0..items.len()).for_each(|item| call.wait(item as u32, again, why, 0));
+            return call;
+        }
         if matches!(want, Want::Any(_)) {
             // An earlier answer may have been lost. Its permits count first, before new ones are
             // granted.

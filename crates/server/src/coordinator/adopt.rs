@@ -23,12 +23,12 @@ use super::permits::Out;
 use crate::watch::Worker;
 
 impl Coordinator {
-    /// Adopts the permits that another coordinator granted to `worker`, given by name and slot.
-    /// Skips permits that this coordinator knows.
+    /// Adopts the permits that another coordinator granted to `worker`, given by name and slot. No
+    /// slot stands for all. Skips permits that this coordinator knows.
     pub(crate) async fn adopt(
         &self,
         worker: &Arc<Worker>,
-        permits: impl Iterator<Item = (&str, u16)>,
+        permits: impl Iterator<Item = (&str, Option<u16>)>,
     ) {
         if !self.0.limiter.is_shared() {
             return;
@@ -38,10 +38,12 @@ impl Coordinator {
             !name.leases.is_empty() && self.0.permits.shard(name.number).get(name.number).is_none()
         };
         // Only the client to which a permit was granted may bring it.
-        let named = permits.filter_map(|(name, slot)| {
-            let name: Name = name.parse().ok()?;
-            let is_signed = self.0.signer.is_signed(worker.name(), &name);
-            is_signed.then(|| name.later(slot))?
+        let named = permits.flat_map(|(name, slot)| {
+            let name = name.parse::<Name>().ok();
+            let name = name.filter(|name| self.0.signer.is_signed(worker.name(), name));
+            let slots = name.as_ref().map_or(0, |name| name.slots);
+            let slots = slot.map_or(0..slots, |slot| slot..slot.saturating_add(1));
+            slots.filter_map(move |slot| name.clone()?.later(slot))
         });
         let adopting = named
             .filter(is_new)
@@ -61,7 +63,10 @@ impl Coordinator {
             heard: None,
             expired: left.is_none(),
             key: name.leases[0].0.clone(),
-            others: Box::default(),
+            others: name.leases[1..]
+                .iter()
+                .map(|(key, _)| key.clone())
+                .collect(),
             worker: Arc::clone(worker),
             wish: 0,
             start: now,

@@ -2,7 +2,9 @@
 //! apply it, and read the cell once a second.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use politely::cells::{Engine, Written};
@@ -34,6 +36,10 @@ pub(super) struct FollowedCell {
     pub(super) seen: Mutex<Option<Vec<u8>>>,
     /// Held while the cell is read and applied, so that both are one step.
     pub(super) reading: tokio::sync::Mutex<()>,
+    /// Whether the cell was read since the start, so that its content is in force.
+    pub(super) is_read: AtomicBool,
+    /// The earliest time at which a waiting call reads the cell for the first time.
+    next_read: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl FollowedCell {
@@ -47,6 +53,8 @@ impl FollowedCell {
             cells: Cells::new(engine),
             seen: Mutex::new(None),
             reading: tokio::sync::Mutex::new(()),
+            is_read: AtomicBool::new(false),
+            next_read: tokio::sync::Mutex::new(None),
         }
     }
 
@@ -114,6 +122,35 @@ impl Coordinator {
         self
     }
 
+    /// Applies the configuration and the policy that the engine holds, if they are shared. Waits at
+    /// most a second for each.
+    ///
+    /// # Errors
+    /// The engine did not answer, or a cell cannot be read. The error is one line.
+    pub async fn read_shared(&self) -> Result<(), String> {
+        let (config, policy) = tokio::join!(self.refresh_config(), self.refresh_policy());
+        config.and(policy)
+    }
+
+    /// Returns whether the limits that the engine holds are in force here, so that permits may be
+    /// granted. Reads them if that is due, at most for a second.
+    pub(super) async fn has_read_limits(&self) -> bool {
+        let cells = self.0.config_cell.get().zip(self.0.policy_cell.get());
+        let Some((config, policy)) = cells else {
+            return true;
+        };
+        let are_read = || [config, policy].iter().all(|it| it.is_read.load(Acquire));
+        if are_read() {
+            return true;
+        }
+        let mut next = config.next_read.lock().await;
+        if !are_read() && next.is_none_or(|next| Instant::now() >= next) {
+            let _ = self.read_shared().await;
+            *next = Some(Instant::now() + READ_EVERY);
+        }
+        are_read()
+    }
+
     /// Applies the configuration that the engine holds, if the configuration is shared. Waits at
     /// most a second for the engine.
     ///
@@ -135,10 +172,18 @@ impl Coordinator {
             let is_any = changes != Changes::default();
             is_any.then(|| to_json(&Kept { number: 1, changes }))
         };
-        let Some(value) = cell.news(own).await.map_err(words)? else {
-            return Ok(());
+        let news = cell.news(own).await.map_err(words)?;
+        let followed = match news {
+            Some(value) => self.follow_config(cell, value).await,
+            None => Ok(()),
         };
-        let Kept { number, changes } = cell.decode(&value).map_err(words)?;
+        // A cell that cannot be decoded does not stop the coordinator.
+        cell.is_read.store(true, Release);
+        followed
+    }
+
+    async fn follow_config(&self, cell: &FollowedCell, value: Vec<u8>) -> Result<(), String> {
+        let Kept { number, changes } = cell.decode(&value).map_err(|why| why.to_string())?;
         let set = self.replace_config(&changes, number + 1);
         set.map_err(|wrong| format!("the cell {CELL:?}: {} {}", wrong.field, wrong.detail))?;
         *cell.seen.lock() = Some(value);

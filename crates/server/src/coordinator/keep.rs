@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::{Snapshot, UnitCosts};
+use politely::{Limiter, Snapshot, UnitCosts};
 use politely_api::wire::Answer;
 
 use super::Coordinator;
@@ -73,9 +73,28 @@ pub(crate) struct Aftermath {
     pub(crate) corrected: Vec<(u64, UnitCosts)>,
     /// For each key in `held`, the index of the report that changed it.
     pub(crate) held_by: Vec<usize>,
+    /// Keys of which a report spent more than was granted, while the engine does not hold it yet.
+    owed: Vec<Key>,
+    /// For each key in `owed`, the index of the report that spent it.
+    owed_by: Vec<usize>,
 }
 
 impl Aftermath {
+    /// Notes the keys of a report that corrected what is spent.
+    pub(super) fn settle(&mut self, keys: impl Iterator<Item = Key>, limiter: &Limiter) {
+        if limiter.is_shared() {
+            self.owed.extend(keys.filter(|key| limiter.owes(key)));
+        } else {
+            self.settled.extend(keys);
+        }
+    }
+
+    /// Ends the notes of the report with index `at`.
+    pub(crate) fn reported(&mut self, at: usize) {
+        self.held_by.resize(self.held.len(), at);
+        self.owed_by.resize(self.owed.len(), at);
+    }
+
     /// Notes what a permit used so far. Its body is coming.
     pub(super) fn correct(&mut self, number: Number, used: &UnitCosts) {
         if !used.is_empty() {
@@ -244,6 +263,8 @@ impl Coordinator {
             settled,
             corrected,
             held_by,
+            owed,
+            owed_by,
         } = aftermath;
         if let Some(store) = self.journal()
             && self.enter_departed(store, settled.iter(), &[])
@@ -251,14 +272,20 @@ impl Coordinator {
             store.corrected(&corrected);
         }
         let mut not_durable = Vec::new();
-        if !held.is_empty() {
-            let (confirmed, kept) = tokio::join!(self.confirm(&held), self.keep_now(&held));
+        if !held.is_empty() || !owed.is_empty() {
+            let (confirmed, kept, paid) = tokio::join!(
+                self.confirm(&held),
+                self.keep_now(&held),
+                self.confirm(&owed)
+            );
             if let Err(why) = &kept {
                 tracing::error!("a hold is not on disk yet: {why}");
             }
             let by = held_by.into_iter().zip(confirmed);
             let lost = by.filter(|(_, confirmed)| !confirmed || kept.is_err());
             not_durable.extend(lost.map(|(by, _)| by));
+            let unpaid = owed_by.into_iter().zip(paid).filter(|(_, paid)| !paid);
+            not_durable.extend(unpaid.map(|(by, _)| by));
         }
         Seen { gone, not_durable }
     }

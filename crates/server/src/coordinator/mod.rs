@@ -438,17 +438,16 @@ impl Coordinator {
 
     /// Expires permits whose leases have ended, and forgets requests that were not repeated.
     fn sweep(&self, now: Timestamp) {
-        let mut gone = Vec::new();
-        self.0.permits.sweep(now, |number, out| {
-            gone.push(number.0);
+        let mut count = 0;
+        // An expired permit stays in the journal while a late report finds its estimate.
+        let forgotten = self.0.permits.sweep(now, |out| {
+            count += 1;
             out.worker.expired();
             self.0.usage.expired(now, out.worker.name(), &out.key);
             self.0.watch.expired(now, &out.key);
         });
-        self.0
-            .expired
-            .fetch_add(gone.len() as u64, Ordering::Relaxed);
-        self.keep_gone(&gone);
+        self.0.expired.fetch_add(count, Ordering::Relaxed);
+        self.keep_gone(&forgotten);
         self.0.wishes.sweep(now);
     }
 }

@@ -178,25 +178,28 @@ impl Permits {
         }
     }
 
-    /// Expires permits whose leases have ended, calls `gone` with each, and forgets them after
-    /// [`LATE`].
+    /// Expires permits whose leases have ended, calls `expired` with each, and forgets them after
+    /// [`LATE`]. Returns those that it forgets.
     ///
     /// Looks at all granted permits, which are few compared with the permits that come and go
     /// between two sweeps.
-    pub(crate) fn sweep(&self, now: Timestamp, mut gone: impl FnMut(Number, &Out)) {
+    pub(crate) fn sweep(&self, now: Timestamp, mut expired: impl FnMut(&Out)) -> Vec<u64> {
+        let mut forgotten = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
-            for (_, out) in shard.out.extract_if(|number, out| {
+            for (number, out) in shard.out.extract_if(|_, out| {
                 if !out.expired && out.until <= now {
                     out.expired = true;
                     self.live.fetch_sub(1, Ordering::Relaxed);
-                    gone(Number(*number), out);
+                    expired(out);
                 }
                 out.expired && out.until + LATE <= now
             }) {
+                forgotten.push(number);
                 out.abandon();
             }
         }
+        forgotten
     }
 
     /// Returns at most `most` granted permits of `key`, oldest first.

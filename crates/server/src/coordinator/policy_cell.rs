@@ -4,10 +4,11 @@
 //! of the file or a PUT. All coordinators read the cell, and write what they read to their own
 //! files. So the last change wins everywhere, also after a restart.
 
+use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
 use super::Coordinator;
-use super::config_cell::CellLog;
+use super::config_cell::{CellLog, FollowedCell};
 use super::rules::PolicyRefused;
 use crate::cells::{CellError, unseal};
 
@@ -46,6 +47,8 @@ impl Coordinator {
             return Ok(());
         };
         if let Some(text) = self.0.rules.unpublished() {
+            // The policy of the own file is in force, and wins.
+            cell.is_read.store(true, Release);
             self.publish_policy(&text)
                 .await
                 .map_err(|why| why.to_string())?;
@@ -55,10 +58,17 @@ impl Coordinator {
         let _one = cell.reading.lock().await;
         let words = |why: CellError| why.to_string();
         let own = || Some(self.policy_text().into_bytes()).filter(|text| !text.is_empty());
-        let Some(value) = cell.news(own).await.map_err(words)? else {
-            return Ok(());
+        let news = cell.news(own).await.map_err(words)?;
+        let followed = match news {
+            Some(value) => self.follow_cell(cell, value).await,
+            None => Ok(()),
         };
-        let content = unseal(&cell.name, &value).map_err(words)?;
+        cell.is_read.store(true, Release);
+        followed
+    }
+
+    async fn follow_cell(&self, cell: &FollowedCell, value: Vec<u8>) -> Result<(), String> {
+        let content = unseal(&cell.name, &value).map_err(|why| why.to_string())?;
         let text = String::from_utf8_lossy(content).into_owned();
         let followed = self.follow_policy(text).await;
         // A text that this version does not understand is not read again and again.

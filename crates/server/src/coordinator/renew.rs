@@ -50,14 +50,17 @@ impl Coordinator {
         is_signed.then_some(number)
     }
 
-    /// Cancels permits, given by their names or by their callers' ids.
+    /// Cancels permits, given by their names or by their callers' ids. All departures of a permit
+    /// that are not reported yet return.
     ///
     /// An id is known to the coordinator that was called under it, and to no other one.
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut ended) = (Cancelled::default(), Aftermath::default());
         for name in permits {
-            let named = self.held(worker, name);
-            let taken = named.and_then(|number| self.take(number, worker, sent, &mut ended));
+            let named = self.held(worker, name).zip(name.parse::<Name>().ok());
+            let taken = named.and_then(|(first, Name { slots, .. })| {
+                self.take_run(first, slots, worker, sent, &mut ended)
+            });
             let cancelled = match taken {
                 Some((out_wish, cancelled)) => {
                     if out_wish != 0 {
@@ -91,21 +94,36 @@ impl Coordinator {
             GivenUp::Asked => return true,
             GivenUp::Unknown => return false,
         };
-        let mut cancelled = false;
         let slots = match self.0.permits.shard(first).get(first) {
             Some(Entry::Out(out)) => out.slots,
             // The first slot may have been reported, so the count of slots is unknown.
             _ => wire::SLOTS_MAX,
         };
+        let of_wish = (0..slots).filter(|slot| {
+            let number = Number(first.0 + u64::from(*slot));
+            self.0.permits.is_of_wish(number, wish)
+        });
+        let slots = of_wish.max().map_or(0, |last| last + 1);
+        let taken = self.take_run(first, slots, worker, sent, ended);
+        taken.is_some_and(|(_, cancelled)| cancelled)
+    }
+
+    /// Ends the departures of a permit of `worker` that are not reported yet, as
+    /// [`Coordinator::take`] does.
+    fn take_run(
+        &self,
+        first: Number,
+        slots: u16,
+        worker: &Worker,
+        sent: bool,
+        ended: &mut Aftermath,
+    ) -> Option<(u64, bool)> {
         // The last slot comes first, because only the newest tokens can be refunded.
-        for slot in (0..u64::from(slots)).rev() {
-            let number = Number(first.0 + slot);
-            if self.0.permits.is_of_wish(number, wish) {
-                let taken = self.take(number, worker, sent, ended);
-                cancelled |= taken.is_some_and(|(_, cancelled)| cancelled);
-            }
-        }
-        cancelled
+        let numbers = (0..u64::from(slots))
+            .rev()
+            .map(|slot| Number(first.0 + slot));
+        let taken = numbers.filter_map(|number| self.take(number, worker, sent, ended));
+        taken.reduce(|(wish, one), (_, other)| (wish, one | other))
     }
 
     /// Ends a permit of `worker`. Returns the hash of its request's id, and whether its lease still

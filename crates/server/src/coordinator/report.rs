@@ -117,7 +117,7 @@ impl Coordinator {
             // The body has come, so its slot is free.
             out.heard = None;
             if told.bytes > 0 || !used.is_empty() {
-                aftermath.settled.extend(out.keys());
+                aftermath.settle(out.keys(), &self.0.limiter);
             }
             let answer = answered.clone().answer(told, now, out.expired);
             self.0.permits.settle(&mut shard, number, answered);
@@ -141,9 +141,6 @@ impl Coordinator {
             aftermath.gone.push(number.0);
             return Ok(answered.answer(told, now, false));
         }
-        if report.bytes > 0 || !report.used.is_empty() {
-            aftermath.settled.extend(out.keys());
-        }
         let about = plan
             .as_deref()
             .map(|plan| self.0.limiter.hear_scope(plan, &mut report));
@@ -154,6 +151,9 @@ impl Coordinator {
         } else {
             (permit.report(&report), None)
         };
+        if report.bytes > 0 || !report.used.is_empty() {
+            aftermath.settle(out.keys(), &self.0.limiter);
+        }
         let meaning = directions.meaning(&report);
         let is_told = of_rule.is_some() || meaning != report.signal;
         report.signal = meaning;

@@ -242,8 +242,10 @@ async fn apart<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(PolicyRefused::Engine("its task was cancelled".to_owned())))
 }
 
-/// Replaces the file at `path` as a whole, so that a crash leaves the old text or the new one.
+/// Replaces the file at `path` as a whole, so that a crash leaves the old text or the new one. A
+/// link stays, and the file that it names is replaced.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);

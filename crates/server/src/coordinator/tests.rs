@@ -444,3 +444,32 @@ async fn who_gives_up_waiting_takes_nothing_along() {
         .await
         .granted();
 }
+
+/// Regression: only the first departure returned, and the others kept their slots until the lease
+/// ended.
+#[tokio::test(start_paused = true)]
+async fn a_permit_of_several_departures_returns_all_that_are_not_reported() {
+    for reported in [false, true] {
+        let mut config = Config::fixed(1_000.0, 10.0);
+        config.declared = "10/h".parse().unwrap();
+        let coordinator = coordinator(config);
+        let worker = coordinator.worker("a");
+        let several = Item {
+            slots: 4,
+            ..item("h.example", "")
+        };
+        let grant = coordinator.one(&worker, several, AT_ONCE).await.granted();
+        assert_eq!(grant.slots, 4);
+        if reported {
+            coordinator.tell(&worker, &told(&grant));
+        }
+        for again in [false, true] {
+            let permit = std::slice::from_ref(&grant.permit);
+            let cancelled = coordinator.cancel(&worker, permit, false);
+            assert_eq!(cancelled.cancelled.is_empty(), again);
+            let known = coordinator.explain("h.example").unwrap();
+            let left = known.budgets[0].remaining;
+            assert_eq!((left, known.in_flight.0), (10 - u64::from(reported), 0));
+        }
+    }
+}

@@ -149,6 +149,14 @@ impl Node {
         replica.is_none_or(Replica::is_flushed)
     }
 
+    /// Returns whether a report of `key` that is not written yet spends more of the declared limits
+    /// than its permit did.
+    pub fn owes(&self, key: &Key) -> bool {
+        let id = self.table.id_of(key);
+        let replica = id.and_then(|id| self.table.get(id));
+        replica.is_some_and(Replica::owes)
+    }
+
     /// Takes over the value of the cell of `key`, which was read for a caller. Returns whether the
     /// key is known.
     pub fn handle_refresh(&mut self, key: &Key, value: Option<&[u8]>, local: Timestamp) -> bool {

@@ -285,7 +285,8 @@ impl Replica {
         let now = self.known.now(context, local);
         let host = &mut self.pending.begin(&self.known, context).host;
         // A slot that the event frees may be waited for, so slots are counted before the event.
-        let linger = event.can_linger().and_then(|lease| {
+        let owes = event.owes(host, &context.config);
+        let linger = event.can_linger().filter(|_| !owes).and_then(|lease| {
             let (taken, of) = host.slots(now, &context.config);
             let left = host.lease_ends(lease).map(|ends| ends.since(now));
             let left = left.unwrap_or(Duration::MAX).saturating_sub(SLOW_MAX);
@@ -298,6 +299,9 @@ impl Replica {
         let flush_at = local + linger.unwrap_or_default();
         self.timers.bring_forward(Timer::Flush, flush_at);
         self.push(local, event);
+        if owes {
+            self.pending.note_owed();
+        }
         if linger.is_none() {
             self.try_now();
         }
@@ -329,6 +333,11 @@ impl Replica {
     /// Returns the local time by which the pending events must be written.
     pub(crate) const fn flush_at(&self) -> Timestamp {
         self.timers.get(Timer::Flush)
+    }
+
+    /// Returns whether a pending event spends more than its permit did.
+    pub(crate) const fn owes(&self) -> bool {
+        self.pending.owes()
     }
 
     /// Schedules the write of the pending events now.

@@ -20,6 +20,8 @@ const EVENTS_MAX: usize = 1 << 14;
 pub(super) struct PendingEvents {
     /// Each event, and the local time when it happened.
     events: VecDeque<(Timestamp, Event)>,
+    /// The number of events up to the last one that spends more than its permit did.
+    owed: usize,
     /// The known record with all events applied, `None` if there are none.
     applied: Option<Box<Record>>,
     /// The number of clock corrections that `applied` takes into account.
@@ -73,6 +75,16 @@ impl PendingEvents {
         self.events.push_back((local, event));
     }
 
+    /// Notes that the last event spends more of the declared limits than its permit did.
+    pub(super) fn note_owed(&mut self) {
+        self.owed = self.events.len();
+    }
+
+    /// Returns whether an event spends more of the declared limits than its permit did.
+    pub(super) const fn owes(&self) -> bool {
+        self.owed > 0
+    }
+
     /// Adds events without a limit.
     pub(super) fn extend(&mut self, local: Timestamp, events: impl Iterator<Item = Event>) {
         self.events.extend(events.map(|event| (local, event)));
@@ -80,10 +92,13 @@ impl PendingEvents {
 
     pub(super) fn push_front(&mut self, local: Timestamp, event: Event) {
         self.events.push_front((local, event));
+        self.owed += usize::from(self.owes());
     }
 
     /// Removes the first `count` events, which are written.
     pub(super) fn remove_written(&mut self, count: usize, context: &NodeContext) {
+        let left = self.events.len().saturating_sub(count);
+        self.owed = self.owed.saturating_sub(count).min(left);
         for (at, event) in self.events.drain(..count) {
             match event {
                 Event::Renew(lease) => lease.confirm(at + safe_length(context.config.lease)),

@@ -38,7 +38,10 @@
 //! * Partition keys (`pk`) are ignored: a response names its own partition first.
 //! * Numbers over [`COUNT_MAX`] count as that. A window or reset over [`SPAN_MAX`] counts as
 //!   absent.
-//! * Of one field in several lines, the smallest remaining number and the longest reset count.
+//! * Of one field in several lines, or with several numbers, the smallest remaining number and the
+//!   longest reset count. A negative remaining number is zero if there is a reset.
+//! * A reset without any number is the wait of a refusal that states nothing else. So is the window
+//!   of a spent quota without a reset, up to a minute.
 //! * Retry-After wins over a reset: see [`super::Report::retry_after`].
 //!
 //! No header names the unit of a reset; `../span.rs` says how it is guessed.
@@ -68,6 +71,20 @@ const ITEMS_MAX: usize = 16;
 ///
 /// Without limit headers this is one pass over the header names and allocates nothing.
 pub fn quotas(headers: &HeaderMap, clock: WallClock) -> Quotas {
+    let possible = |quota: &Quota| quota.limit != Some(0);
+    let found = all(headers, clock).into_iter();
+    found.filter(possible).collect()
+}
+
+/// Returns the last reset that a response names of quotas without any number.
+pub(super) fn bare_reset(headers: &HeaderMap, clock: WallClock) -> Option<Duration> {
+    let is_bare = |quota: &Quota| quota.limit.or(quota.remaining).is_none();
+    let found = all(headers, clock).into_iter();
+    let resets = found.filter(is_bare).filter_map(|quota| quota.reset);
+    resets.max()
+}
+
+fn all(headers: &HeaderMap, clock: WallClock) -> Vec<Quota> {
     let mut is_structured = false;
     let mut is_named = false;
     for name in headers.keys() {
@@ -76,18 +93,17 @@ pub fn quotas(headers: &HeaderMap, clock: WallClock) -> Quotas {
             name => is_named |= named::speaks_of_limits(name),
         }
     }
-    if !(is_structured || is_named) || is_cached(headers) {
-        return Quotas::NONE;
-    }
     let mut found = Vec::new();
+    if !(is_structured || is_named) || is_cached(headers) {
+        return found;
+    }
     if is_structured {
         structured::quotas(headers, |quota| found.push(quota));
     }
     if is_named {
         named::quotas(headers, clock, |quota| found.push(quota));
     }
-    let possible = |quota: &Quota| quota.limit != Some(0);
-    found.into_iter().filter(possible).collect()
+    found
 }
 
 fn is_cached(headers: &HeaderMap) -> bool {

@@ -183,6 +183,9 @@ struct Group {
     limit: Option<u64>,
     remaining: Option<u64>,
     used: Option<u64>,
+    /// Whether less than nothing is left. With a reset this means nothing, as with Reddit. Azure
+    /// sends -1 for an unknown number, and no reset.
+    is_owed: bool,
     reset: Option<Duration>,
     reset_after: Option<Duration>,
 }
@@ -245,6 +248,7 @@ fn group<'a>(groups: &'a mut Vec<Group>, name: &Name) -> Option<&'a mut Group> {
             limit: None,
             remaining: None,
             used: None,
+            is_owed: false,
             reset: None,
             reset_after: None,
         });
@@ -262,11 +266,17 @@ impl Group {
                 self.window = self.window.or(window);
             }
             Number::Remaining => {
-                let left = count(text, Round::Down);
-                self.remaining = self.remaining.map_or(left, |kept| Some(kept.min(left?)));
+                let owed = |text| bare(text).strip_prefix('-').and_then(left);
+                self.is_owed |= text.split(',').any(|text| owed(text).is_some());
+                let left = text.split(',').filter_map(left).min();
+                self.remaining = self.remaining.into_iter().chain(left).min();
             }
             Number::Used => self.used = self.used.max(count(text, Round::Up)),
-            Number::Reset => self.reset = self.reset.max(reset(text, now)),
+            Number::Reset => {
+                // A date has a comma, too.
+                let several = || text.split(',').filter_map(|text| reset(text, &now)).max();
+                self.reset = self.reset.max(reset(text, &now).or_else(several));
+            }
             Number::ResetAfter => self.reset_after = self.reset_after.max(reset(text, now)),
             Number::Window { millis } => {
                 let length = count(text, Round::Down).and_then(|count| count.checked_mul(millis));
@@ -304,7 +314,10 @@ impl Group {
 
     /// Returns the quota of these numbers. A missing number is computed from the others where
     /// possible.
-    fn quota(self) -> Option<Quota> {
+    fn quota(mut self) -> Option<Quota> {
+        let reset = self.reset_after.or(self.reset);
+        let owed = reset.filter(|_| self.is_owed).map(|_| 0);
+        self.remaining = self.remaining.or(owed);
         // Reddit names no limit.
         let sum = || Some(self.remaining?.saturating_add(self.used?).min(COUNT_MAX));
         let limit = self.limit.or_else(sum);
@@ -319,11 +332,16 @@ impl Group {
             limit,
             window: self.window,
             remaining,
-            reset: self.reset_after.or(self.reset),
+            reset,
             of_account: self.of_account,
         };
-        (limit.is_some() || remaining.is_some()).then_some(quota)
+        (limit.is_some() || remaining.is_some() || reset.is_some()).then_some(quota)
     }
+}
+
+/// Reads what is left: `5`, or `0;w=21600`.
+fn left(text: &str) -> Option<u64> {
+    count(text.split(';').next()?, Round::Down)
 }
 
 /// Reads `10`, or `10, 10;w=1, 1000;w=3600`: the limit in force, then the policies. The window is

@@ -69,17 +69,20 @@ impl Policy {
     }
 }
 
-/// Reads `r` and `t` of a `RateLimit` item. Returns `None` if `r` is missing or either is
+/// Reads `r` and `t` of a `RateLimit` item. Returns `None` if both are missing or either is
 /// malformed.
 fn service_limit(params: &Parameters, policy: Option<&Policy>) -> Option<Quota> {
-    let remaining = count(params.get("r")?)?;
+    let remaining = match params.get("r") {
+        Some(r) => Some(count(r)?),
+        None => params.get("t").map(|_| None)?,
+    };
     let reset = match params.get("t") {
         Some(t) => Some(Duration::from_secs(whole(t)?)).filter(|reset| *reset <= SPAN_MAX),
         None => None,
     };
     let base = policy.map_or_else(Quota::default, Policy::quota);
     Some(Quota {
-        remaining: Some(remaining),
+        remaining,
         reset,
         ..base
     })

@@ -292,6 +292,10 @@ impl Operations for Store {
         Box::pin(async move { tokio::time::timeout(patience, self.flushed()).await.is_ok() })
     }
 
+    fn owes(&self, key: &Key) -> bool {
+        self.0.state.lock().node.owes(key)
+    }
+
     fn confirm<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, bool> {
         Box::pin(self.wait_until_written(key, patience))
     }

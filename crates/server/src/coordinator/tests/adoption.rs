@@ -35,13 +35,13 @@ fn config() -> Config {
 
 impl Coordinator {
     async fn adopt_and_tell(&self, worker: &Arc<Worker>, told: &Told) -> ToldAnswer {
-        let permits = [(told.permit.as_str(), told.slot)];
+        let permits = [(told.permit.as_str(), Some(told.slot))];
         self.adopt(worker, permits.into_iter()).await;
         self.tell(worker, told)
     }
 
     async fn adopt_named(&self, worker: &Arc<Worker>, permits: &[String]) {
-        let permits = permits.iter().map(|name| (name.as_str(), 0));
+        let permits = permits.iter().map(|name| (name.as_str(), None));
         self.adopt(worker, permits).await;
     }
 

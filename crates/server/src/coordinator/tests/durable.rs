@@ -112,7 +112,7 @@ async fn while_the_disk_refuses_changes_are_refused_and_holds_are_marked() {
     let mut aftermath = Aftermath::default();
     let answer = coordinator.report(&worker, &refusal(&grant, "60"), &mut aftermath);
     assert!(answer.hold_ms > 0);
-    aftermath.held_by = vec![0];
+    aftermath.reported(0);
     assert_eq!(coordinator.see_to(aftermath).await, [0]);
 
     moods.full.store(false, SeqCst);

@@ -465,3 +465,19 @@ async fn a_share_of_blocks_above_the_rules_makes_an_event() {
         .filter(|kind| **kind == politely_api::wire::EventKind::Blocks);
     assert_eq!(blocks.count(), 1, "{kinds:?}");
 }
+
+/// Regression: a PUT replaced a link by a file.
+#[tokio::test(start_paused = true)]
+async fn a_put_writes_through_a_link() {
+    let (coordinator, dir) = ruled(Config::fixed(100.0, 10.0), KEYS);
+    let (link, file) = (dir.path().join("link.toml"), dir.path().join("rules.toml"));
+    std::os::unix::fs::symlink("rules.toml", &link).unwrap();
+    coordinator.load_policy(&link, false).unwrap();
+    let text = KEYS.replace("10/s", "9/s");
+    coordinator
+        .replace_policy(text.clone(), false)
+        .await
+        .unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(std::fs::read_to_string(file).unwrap(), text);
+}

@@ -305,3 +305,60 @@ async fn a_request_waits_for_the_unit_of_which_too_little_is_left() {
         assert_eq!(coordinator.waits_s(needs).await, None, "{unit}");
     }
 }
+
+/// Regression: the quota of one tenant stopped the host, so all tenants waited for its reset.
+#[tokio::test(start_paused = true)]
+async fn a_stated_quota_holds_the_keys_that_feedback_names() {
+    let rules =
+        "[[rule]]\nmatch = [\"*.example\"]\naccount = \"t/{org}\"\nfeedback = \"account\"\n";
+    let asked = |org: &str| Item {
+        labels: BTreeMap::from([("org".to_owned(), org.to_owned())]),
+        ..get("https://api.example/x")
+    };
+    // With one left, the other request under way takes it.
+    for (unit, left, waits) in [
+        ("requests", "0", true),
+        ("tokens", "0", true),
+        ("requests", "1", true),
+        ("requests", "2", false),
+    ] {
+        let coordinator = under(rules);
+        let worker = coordinator.worker("w");
+        let grant = coordinator.one(&worker, asked("a"), AT_ONCE).await;
+        let other = coordinator.one(&worker, asked("a"), AT_ONCE).await;
+        other.granted();
+        let mut told = told(&grant.granted());
+        told.headers = BTreeMap::from([
+            (format!("x-ratelimit-limit-{unit}"), "600".to_owned()),
+            (format!("x-ratelimit-remaining-{unit}"), left.to_owned()),
+            (format!("x-ratelimit-reset-{unit}"), "3000s".to_owned()),
+        ]);
+        coordinator.tell(&worker, &told);
+        let wait = coordinator.waits_s(asked("a")).await;
+        assert_eq!(wait, waits.then_some(3_000), "{unit} {left}");
+        assert_eq!(coordinator.waits_s(asked("b")).await, None, "{unit} {left}");
+    }
+}
+
+/// Regression: the costs of requests that left before the first statement were not reserved.
+#[tokio::test(start_paused = true)]
+async fn what_a_server_says_is_left_of_tokens_is_reserved_for_requests_under_way() {
+    let coordinator = under("[[rule]]\nmatch = [\"other.example\"]\nlimits = [\"1/s\"]\n");
+    let worker = coordinator.worker("w");
+    let costs = |tokens: u64| Item {
+        cost: serde_json::from_value(serde_json::json!({"tokens": tokens})).unwrap(),
+        ..get("https://api.example/x")
+    };
+    let mut grants = Vec::new();
+    for tokens in [100, 300, 300] {
+        let asked = coordinator.one(&worker, costs(tokens), AT_ONCE);
+        grants.push(asked.await.granted());
+    }
+    let mut told = told(&grants[0]);
+    let fields = [("remaining-tokens", "1000"), ("reset-tokens", "50s")];
+    let fields = fields.map(|(name, value)| (format!("x-ratelimit-{name}"), value.to_owned()));
+    told.headers = fields.into();
+    coordinator.tell(&worker, &told);
+    assert_eq!(coordinator.waits_s(costs(401)).await, Some(50));
+    assert_eq!(coordinator.waits_s(costs(400)).await, None);
+}

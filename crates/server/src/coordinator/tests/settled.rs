@@ -231,6 +231,24 @@ async fn a_report_owes_its_excess_if_the_lease_ended_while_no_coordinator_ran() 
     }
 }
 
+/// Regression: the journal forgot a permit when its lease ended. After a restart what exceeded its
+/// estimate was lost.
+#[tokio::test]
+async fn a_report_owes_its_excess_if_the_coordinator_restarts_after_the_lease() {
+    for declared in ALL {
+        for end in ENDS {
+            let place = Place::new(declared).await;
+            let grant = place.grant(100).await;
+            let coordinator = &place.coordinator;
+            coordinator.sweep(coordinator.now() + Config::default().lease);
+            assert_eq!(coordinator.0.permits.live(), 0);
+            let place = place.restarted(end).await;
+            place.tell(&grant, Some(150), false).await;
+            assert_eq!(place.left(), LIMIT - 150, "{declared:?}, {end:?}");
+        }
+    }
+}
+
 /// Regression: a permit whose head was reported was forgotten when its lease ended, and the final
 /// usage with it.
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,8 @@ use super::super::policy_cell::POLICY_CELL;
 use super::*;
 use crate::cells::FOREVER;
 
+mod limits;
+
 const DAY: Duration = Duration::from_hours(24);
 
 /// An engine that refuses writes of keys while `is_shut` is set.
@@ -86,6 +88,14 @@ impl Town {
     }
 
     pub(super) async fn coordinator(&self) -> Coordinator {
+        let coordinator = self.unread_coordinator();
+        coordinator.limiter().ping().await.unwrap();
+        coordinator.read_shared().await.unwrap();
+        coordinator
+    }
+
+    /// Returns a coordinator that has not read the configuration and the policy yet.
+    fn unread_coordinator(&self) -> Coordinator {
         let settings = Settings {
             config: Config::fixed(1_000.0, 8.0),
             ..Settings::default()
@@ -99,10 +109,7 @@ impl Town {
         let config = Arc::new(self.memory.clone());
         let coordinator =
             Coordinator::shared(settings, Arc::new(engine), Unavailable::Closed, None);
-        let coordinator = coordinator.unwrap().share_config(config);
-        coordinator.limiter().ping().await.unwrap();
-        coordinator.refresh_config().await.unwrap();
-        coordinator
+        coordinator.unwrap().share_config(config)
     }
 
     fn keep(&self, cell: &str) -> Duration {
@@ -210,7 +217,7 @@ async fn a_retry_after_waits_for_the_engine_or_says_that_it_did_not() {
         let mut aftermath = Aftermath::default();
         let answer = one.report(&worker, &refusal(&grant, "600"), &mut aftermath);
         assert!(answer.hold_ms > 0 && answer.error.is_none());
-        aftermath.held_by = vec![0];
+        aftermath.reported(0);
         assert_eq!(one.see_to(aftermath).await, not_durable);
         town.is_shut.store(false, SeqCst);
     }
