@@ -25,10 +25,10 @@ fn two(config: &Config) -> [Coordinator; 2] {
     })
 }
 
-/// Returns a config of so low a rate that a permit may be used for half a second. On a busy machine
+/// Returns a config of so low a rate that a permit may be used for 100 ms. On a busy machine
 /// one may come later: it is cancelled, and another one granted.
 fn config() -> Config {
-    let mut config = Config::fixed(1.0, 8.0);
+    let mut config = Config::fixed(5.0, 8.0);
     config.limits.in_flight = 2;
     config
 }
