@@ -1,8 +1,8 @@
 //! The quantities that a key spent of its declared limits.
 //!
 //! A charge is returned to the logs that it was taken from, and to no other: each log has the
-//! *terms* in which departures were charged to it. A term goes on when its author replaces the limit:
-//! if the limit comes back, no window of it has more departures than it allows.
+//! *terms* in which departures were charged to it. A term goes on when its author replaces the
+//! limit: if the limit comes back, no window of it has more departures than it allows.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -44,7 +44,8 @@ struct Log {
     of: LogOf,
 }
 
-/// A time in which the limit, or one that replaced it, was in force. Departures from `from` until before `until` were charged.
+/// A time in which the limit, or one that replaced it, was in force. Departures from `from` until
+/// before `until` were charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Term {
     from: Timestamp,

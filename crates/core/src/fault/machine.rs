@@ -6,10 +6,10 @@
 //!
 //! A host that never answered may not exist, so its silence is a sign only beside that of a host
 //! which did answer. Its name may be one that no resolver can look up: that is a sign until another
-//! host answers, and hosts that answered before go on meanwhile. Few hosts may well be down together. So a pause for fewer than [`HOSTS_SURE`]
-//! hosts that answered ends after [`UNSURE_MAX`], and then the hosts are judged as ever, until one
-//! answers. No host can take this machine's descriptors: a pause without them lasts as long as the
-//! probes find none.
+//! host answers, and hosts that answered before go on meanwhile. Few hosts may well be down
+//! together. So a pause for fewer than [`HOSTS_SURE`] hosts that answered ends after
+//! [`UNSURE_MAX`], and then the hosts are judged as ever, until one answers. No host can take this
+//! machine's descriptors: a pause without them lasts as long as the probes find none.
 //!
 //! A full disk shows itself at the first write that fails. Answers could not be kept then, so no
 //! request is sent until the caller finds room: its probes are writes.

@@ -395,7 +395,7 @@ fn the_usage_of_many_ended_leases_is_owed() {
     let leases: Vec<_> = (0..500)
         .map(|_| match host.request(now, ask.clone(), &config) {
             Decision::Granted(grant) => grant.lease,
-            other => panic!("{other:?}"),
+            other @ Decision::Wait(_) => panic!("{other:?}"),
         })
         .collect();
     let later = now + config.lease + Duration::from_secs(1);

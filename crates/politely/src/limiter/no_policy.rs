@@ -122,6 +122,10 @@ impl Plan {
         None
     }
 
+    pub(crate) const fn keys_of_caller(&self) -> &[Key] {
+        &[]
+    }
+
     pub(super) const fn refused(&self) -> &[Key] {
         &[]
     }

@@ -92,7 +92,6 @@ impl Lanes {
         if let Some(id) = self.low.pop() {
             return Take::Fill(id, None);
         }
-        // Whether this machine lets requests to hosts leave that never answered, and to others.
         let mut of_machine = [None; 2];
         while let Some((_, (id, stamp))) = self.due.pop_due(now) {
             if id >= GATES {
@@ -104,12 +103,7 @@ impl Lanes {
                 continue;
             }
             lane.due = None;
-            let has_answered = lane.outage.has_answered();
-            let may_send = of_machine[usize::from(has_answered)]
-                .get_or_insert_with(|| self.machine.may_send(now, has_answered));
-            if let Err(next_probe) = *may_send {
-                self.paused.push(id);
-                self.next_probe = next_probe;
+            if !self.machine_lets(id, now, &mut of_machine) {
                 continue;
             }
             let lane = &mut self.all[id as usize];
@@ -184,6 +178,26 @@ impl Lanes {
         }
         let probe = (!self.paused.is_empty()).then_some(self.next_probe);
         Take::Wait(self.due.peek_due().into_iter().chain(probe).min())
+    }
+
+    /// Returns whether this machine lets a request of lane `id` leave. If not, the lane waits for
+    /// the next probe. `known` has what the machine says of hosts that never answered, and of
+    /// others.
+    fn machine_lets(
+        &mut self,
+        id: LaneId,
+        now: Timestamp,
+        known: &mut [Option<Result<(), Timestamp>>; 2],
+    ) -> bool {
+        let has_answered = self.all[id as usize].outage.has_answered();
+        let may_send = known[usize::from(has_answered)]
+            .get_or_insert_with(|| self.machine.may_send(now, has_answered));
+        let Err(next_probe) = *may_send else {
+            return true;
+        };
+        self.paused.push(id);
+        self.next_probe = next_probe;
+        false
     }
 
     /// Lets the lanes that the machine's pause keeps ask again.
