@@ -74,12 +74,12 @@ fn estimates_of_permits_that_nobody_reports_are_bounded() {
     config.limits.in_flight = 1_000;
     let (mut host, mut now) = (Host::new(&config, at(BEGIN)), at(BEGIN));
     let mut size = 0;
-    for round in 0..20 {
+    for round in 0..40 {
         for _ in 0..200 {
             now = now + Duration::from_millis(10);
             granted(&mut host, now, 10, &config);
         }
-        if round == 9 {
+        if round == 29 {
             size = host.snapshot().len();
         }
     }
