@@ -64,8 +64,8 @@ impl OwnMachine {
         is_at_fault
     }
 
-    /// Returns whether a request of the worker to the host of `key` may leave. While it pauses, that
-    /// is a probe.
+    /// Returns whether a request of the worker to the host of `key` may leave. While it pauses,
+    /// that is a probe.
     ///
     /// # Errors
     /// The time of the next probe.

@@ -125,8 +125,8 @@ impl Cost {
 }
 
 impl Term {
-    fn is_of(&self, declared: &DeclaredLimits) -> bool {
-        self.weight == declared.weight() && self.author == declared.author()
+    fn is_of(&self, weight: u64, author: Author) -> bool {
+        self.weight == weight && self.author == author
     }
 
     fn end(&self) -> Timestamp {
@@ -151,14 +151,13 @@ impl Log {
     }
 
     /// Returns the present term, if departures are charged.
-    fn present(&self) -> Option<Term> {
-        let last = self.terms.last().copied();
-        last.filter(|term| term.until.is_none())
+    fn present(&self) -> Option<&Term> {
+        self.terms.last().filter(|term| term.until.is_none())
     }
 
     /// Returns whether the present term of a limit that is not among the `declared` ones is over.
     fn is_over_under(&self, declared: &DeclaredLimits) -> bool {
-        let replaces = |term: Term| declared.author().replaces(term.author);
+        let replaces = |term: &Term| declared.author().replaces(term.author);
         self.present()
             .is_some_and(|term| declared.is_empty() || !replaces(term))
     }
@@ -276,10 +275,12 @@ impl Spent {
     /// change nothing.
     pub(crate) fn follows(&self, declared: &DeclaredLimits) -> bool {
         let windows = declared.windows();
+        let (weight, author) = (declared.weight(), declared.author());
         self.logs.len() >= windows.len() && {
             let (first, others) = self.logs.split_at(windows.len());
             let is_its = |(log, limit): (&Log, &DeclaredLimit)| {
-                log.id == limit.id() && log.present().is_some_and(|term| term.is_of(declared))
+                let is_of_it = |term: &Term| term.is_of(weight, author);
+                log.id == limit.id() && log.present().is_some_and(is_of_it)
             };
             first.iter().zip(windows).all(is_its)
                 && others.iter().all(|log| !log.is_over_under(declared))
@@ -300,11 +301,13 @@ impl Spent {
     ) {
         self.change(now);
         let windows = declared.windows();
+        let (weight, author) = (declared.weight(), declared.author());
         let from = now.max(departed + Duration::from_micros(1));
         let in_force = windows.iter().map(|limit| {
             let known = self.log(0, limit).cloned();
             let mut log = known.unwrap_or_else(|| Log::new(limit));
-            if log.present().is_none_or(|term| !term.is_of(declared)) {
+            let is_of_it = |term: &Term| term.is_of(weight, author);
+            if !log.present().is_some_and(is_of_it) {
                 log.begin_term(now, from, declared);
                 log.charge(now, from, 0, Some(limit)); // the period of a calendar begins
             }
@@ -333,10 +336,15 @@ impl Spent {
         declared: &DeclaredLimits,
     ) {
         self.change(now);
-        for (i, log) in self.logs.iter_mut().enumerate() {
-            if let Some(term) = log.present() {
-                let cost = cost.of(log.unit).saturating_mul(term.weight);
-                log.charge(now, at, cost, declared.windows().get(i));
+        let weight = declared.weight();
+        let mut logs = self.logs.iter_mut();
+        for (limit, log) in declared.windows().iter().zip(logs.by_ref()) {
+            let cost = cost.of(log.unit).saturating_mul(weight);
+            log.charge(now, at, cost, Some(limit));
+        }
+        for log in logs {
+            if let Some(weight) = log.present().map(|term| term.weight) {
+                log.charge(now, at, cost.of(log.unit).saturating_mul(weight), None);
             }
         }
     }

@@ -135,8 +135,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A permit as the judge knows it: its departure, its cost in the end, and the windows of the limits
-/// that permits were granted under up to it, since one was granted without any limit.
+/// A permit as the judge knows it: its departure, its cost in the end, and the windows of the
+/// limits that permits were granted under up to it, since one was granted without any limit.
 #[derive(Clone, Debug)]
 struct Left {
     at: Timestamp,
@@ -184,8 +184,8 @@ fn charged(history: &[Left], now: Timestamp, text: &str) -> Vec<(u64, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// The judge knows of each permit what it cost in the end, and which limits were declared before
-    /// it. At the time of a grant, no window has more than its quantity of costs that were
+    /// The judge knows of each permit what it cost in the end, and which limits were declared
+    /// before it. At the time of a grant, no window has more than its quantity of costs that were
     /// charged to it. And what is left of each limit is exact, so every charge has returned to the
     /// windows that it was taken from.
     #[test]

@@ -1,5 +1,5 @@
-//! Tests of the limits that coordinators share: they hold from the first grant on, and what is spent
-//! of them is in the engine.
+//! Tests of the limits that coordinators share: they hold from the first grant on, and what is
+//! spent of them is in the engine.
 
 use super::*;
 
