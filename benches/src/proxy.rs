@@ -47,7 +47,7 @@ struct Proxy {
     path: &'static str,
 }
 
-/// What one proxy did.
+/// The measures of one proxy.
 #[derive(Default)]
 struct Seen {
     requests: usize,
@@ -172,14 +172,9 @@ impl Proxy {
         }
         seen.ticks += self.ticks() - before;
         for _ in 0..FIRST_BYTES / ROUNDS {
-            let mut stream = self.connect().await;
+            let stream = self.connect().await;
             let began = Instant::now();
-            let request = self.request("/stream");
-            stream
-                .write_all(request.as_bytes())
-                .await
-                .expect("it reads");
-            read_until_body(&mut stream, 1).await;
+            self.open_stream(stream).await;
             seen.first_bytes.push(began.elapsed());
         }
     }
@@ -187,16 +182,19 @@ impl Proxy {
     async fn open_streams(&self) -> Vec<TcpStream> {
         let mut open = Vec::new();
         for _ in 0..IDLE {
-            let mut stream = self.connect().await;
-            let request = self.request("/stream");
-            stream
-                .write_all(request.as_bytes())
-                .await
-                .expect("it reads");
-            read_until_body(&mut stream, 1).await;
-            open.push(stream);
+            let stream = self.connect().await;
+            open.push(self.open_stream(stream).await);
         }
         open
+    }
+
+    /// Asks for a stream, and returns its connection once the first byte came.
+    async fn open_stream(&self, mut stream: TcpStream) -> TcpStream {
+        let request = self.request("/stream");
+        let sent = stream.write_all(request.as_bytes()).await;
+        sent.expect("it reads");
+        read_until_body(&mut stream, 1).await;
+        stream
     }
 
     /// Returns the time of the processor that the proxy took so far.

@@ -1,5 +1,7 @@
 //! `politely serve`: the coordinator, from `politely-server`.
 
+mod reload;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +12,8 @@ use politely::policy::TroubleSettings;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
 use politely_server::{
-    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Grpc, Options, PolicyRead,
-    PolicyReads, PolicyRefused, Reload, Server, Settings, Token, Tokens,
+    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Grpc, Options, PolicyReads,
+    Server, Settings, Token, Tokens,
 };
 
 use crate::args::{ServeArgs, ServedKey};
@@ -21,6 +23,8 @@ use crate::risks::Risks;
 use crate::unavailable::Unavailable;
 use crate::units::Span;
 use crate::{engine, log, service_manager, token, webhooks};
+
+use reload::{policy_words, reloads, stamp};
 
 /// Time between two checks whether the engine answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -176,123 +180,6 @@ async fn proxy(
     let started = crate::proxy::beside(args, listen, coordinator).await?;
     log::say(&format!("politely: proxy on {}", started.url));
     Ok(Some(tokio::spawn(started.serve(end()))))
-}
-
-/// Reads the tokens and the policy again at each SIGHUP, and the policy when its file changes. The
-/// handler is installed when this returns. Without it the signal would end the process.
-fn reloads(
-    file: Option<PathBuf>,
-    reload: Reload,
-    policy: Option<(PolicyReads, Option<Stamp>)>,
-    coordinator: Coordinator,
-) -> Result<impl Future<Output = ()>, Wrong> {
-    let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
-    let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
-    Ok(async move {
-        let (mut policy, mut seen) =
-            policy.map_or((None, None), |(reads, seen)| (Some(reads), seen));
-        let mut cause = None;
-        loop {
-            let is_hangup = match tokio::time::timeout(LOOK_EVERY, hangups.recv()).await {
-                Ok(Some(())) => true,
-                Ok(None) => return,
-                Err(_elapsed) => false,
-            };
-            if let Some(reads) = policy.take() {
-                let now = stamp(reads.file());
-                if is_hangup {
-                    cause = Some("SIGHUP");
-                } else if now != seen {
-                    cause = cause.or(Some("change"));
-                }
-                seen = now;
-                policy = match cause {
-                    None => Some(reads),
-                    Some(why) => {
-                        let (reads, is_settled) = reload_policy(reads, &coordinator, why).await;
-                        cause = cause.filter(|_| !is_settled);
-                        reads
-                    }
-                };
-            }
-            if is_hangup {
-                reload_tokens(file.as_deref(), &reload);
-            }
-        }
-    })
-}
-
-/// What changes when a file is written or replaced: the time of its change, which no tool sets
-/// back, its length, and its number.
-type Stamp = ((i64, i64), u64, u64);
-
-fn stamp(file: &Path) -> Option<Stamp> {
-    use std::os::unix::fs::MetadataExt as _;
-    let known = std::fs::metadata(file).ok()?;
-    let changed = (known.ctime(), known.ctime_nsec());
-    Some((changed, known.len(), known.ino()))
-}
-
-/// Reads the policy again, and logs what came of it. Returns `false` if it has to be read once
-/// more.
-async fn reload_policy(
-    mut reads: PolicyReads,
-    coordinator: &Coordinator,
-    cause: &str,
-) -> (Option<PolicyReads>, bool) {
-    let coordinator = coordinator.clone();
-    let reading = tokio::task::spawn_blocking(move || {
-        let read = coordinator.reload_policy(&mut reads);
-        (reads, read)
-    });
-    let Ok((reads, read)) = reading.await else {
-        return (None, true);
-    };
-    let told = match read {
-        PolicyRead::Unsettled => return (Some(reads), false),
-        PolicyRead::Unchanged(rules) | PolicyRead::Applied(rules) => {
-            format!("{rules} rules of {} are in force", reads.file().display())
-        }
-        PolicyRead::Kept(why) => {
-            let why = policy_words(reads.file(), &why);
-            format!("{why}; the policy from before stays in force")
-        }
-    };
-    log::say(&format!("politely: {cause}: {told}"));
-    (Some(reads), true)
-}
-
-fn reload_tokens(file: Option<&Path>, reload: &Reload) {
-    let told = match file {
-        None => "SIGHUP: no token file is named, nothing changed".to_owned(),
-        Some(path) => match tokens(Some(path)) {
-            Ok(Some(tokens)) => {
-                reload.replace(tokens);
-                format!("SIGHUP: the tokens of {} are in force", path.display())
-            }
-            Ok(None) => return,
-            Err(Wrong(why)) => {
-                format!("SIGHUP: {why}; the tokens from before stay in force")
-            }
-        },
-    };
-    log::say(&format!("politely: {told}"));
-}
-
-/// Returns why a policy is refused, with its place.
-fn policy_words(file: &Path, why: &PolicyRefused) -> String {
-    match why {
-        PolicyRefused::Wrong(wrong) => {
-            format!("{}:{}: {}", file.display(), wrong.line(), wrong.why())
-        }
-        PolicyRefused::Empty => {
-            format!(
-                "{}: {why}; if that is meant, add --allow-empty-policy",
-                file.display()
-            )
-        }
-        other => other.to_string(),
-    }
 }
 
 /// Returns a future that ends at Ctrl-C, or at the SIGTERM of a service manager.
@@ -487,20 +374,5 @@ mod tests {
         assert_eq!(config.backoff_max.as_secs(), 9);
         let breaker = config.breaker;
         assert_eq!((breaker.trip_after, breaker.rest_min.as_secs()), (3, 2));
-    }
-    #[test]
-    fn a_change_in_place_shows_though_size_and_time_are_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("policy.toml");
-        std::fs::write(&file, "5/h").unwrap();
-        let written = std::fs::metadata(&file).unwrap().modified().unwrap();
-        let before = stamp(&file);
-        let is_seen = (0..10_000).any(|_| {
-            std::fs::write(&file, "7/h").unwrap();
-            let open = std::fs::File::options().write(true).open(&file).unwrap();
-            open.set_modified(written).unwrap();
-            stamp(&file) != before
-        });
-        assert!(is_seen);
     }
 }

@@ -57,7 +57,7 @@ struct Early {
     expected: Expected,
 }
 
-/// What a caller waits for before it sends its body (RFC 9110, section 10.1.1).
+/// The answer that a caller awaits before it sends its body (RFC 9110, section 10.1.1).
 enum Expected {
     Nothing,
     /// The host is to ask for the body, within a time after the head was sent.

@@ -164,7 +164,7 @@ fn proxy(args: &mut ProxyArgs, settings: &Settings) -> Result<Proxy, Wrong> {
     let is_loopback = args.listen.ip().is_loopback();
     if tokens.is_none() && !is_loopback {
         return Err(Wrong(format!(
-            "--listen {} can be reached from other machines: that needs --token-file FILE",
+            "{} can be reached from other machines: that needs --token-file FILE",
             args.listen
         )));
     }

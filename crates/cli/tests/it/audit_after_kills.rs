@@ -55,7 +55,7 @@ fn work(serve: &Serve, client: &str, calls: usize) {
     }
 }
 
-/// What a coordinator says of the last day.
+/// A coordinator's audit of the last day.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     granted: u64,

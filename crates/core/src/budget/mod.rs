@@ -17,6 +17,7 @@
 
 mod calendar;
 mod declared;
+mod log;
 mod notation;
 mod rolling;
 mod spent;

@@ -4,22 +4,17 @@
 //! *terms* in which departures were charged to it. A term goes on when its author replaces the
 //! limit: if the limit comes back, no window of it has more departures than it allows.
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::calendar::Calendar;
-use super::declared::Author;
-use super::rolling::Rolling;
+use super::log::{Log, Term};
 use super::unit::UnitCosts;
-use super::{DeclaredLimit, DeclaredLimits, LimitUnit, LimitWindow};
+use super::{DeclaredLimit, DeclaredLimits, LimitUnit};
 use crate::Timestamp;
 
 /// The most logs of limits that are not in force.
 const OTHERS_MAX: usize = 8;
-/// The most terms of a log. Departures of earlier terms give nothing back.
-const TERMS_MAX: usize = 8;
 
 /// The quantities that a key spent, one log per limit, in the order of their declaration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,39 +23,6 @@ pub(crate) struct Spent {
     /// key is forgotten and begins anew.
     version: u64,
     logs: Vec<Log>,
-}
-
-/// The quantity that was spent of one limit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Log {
-    /// Unit and window. A limit with another unit or window starts full.
-    id: u32,
-    unit: LimitUnit,
-    /// When departures were charged, oldest first.
-    terms: Vec<Term>,
-    /// The end of the operator's last reset, zero without one. Departures before it are not
-    /// charged here, neither now nor when they are settled. Later requests leave after it.
-    reset: Timestamp,
-    of: LogOf,
-}
-
-/// A time in which the limit, or one that replaced it, was in force. Departures from `from` until
-/// before `until` were charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Term {
-    from: Timestamp,
-    /// `None`: it goes on.
-    until: Option<Timestamp>,
-    /// How many requests each request counted as.
-    weight: u64,
-    author: Author,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-enum LogOf {
-    /// The log, and the seconds of its window.
-    Rolling(Rolling, u32),
-    Calendar(Calendar),
 }
 
 /// The cost of a request, by unit.
@@ -121,118 +83,6 @@ impl Cost {
     /// Returns the quantity that must be free. A request of unknown size needs one byte.
     fn needs(&self, unit: LimitUnit) -> u64 {
         self.of(unit).max(u64::from(unit == LimitUnit::Bytes))
-    }
-}
-
-impl Term {
-    fn is_of(&self, weight: u64, author: Author) -> bool {
-        self.weight == weight && self.author == author
-    }
-
-    fn end(&self) -> Timestamp {
-        self.until.unwrap_or(Timestamp::NEVER)
-    }
-}
-
-impl Log {
-    fn new(limit: &DeclaredLimit) -> Self {
-        Self {
-            id: limit.id(),
-            unit: limit.unit(),
-            terms: Vec::new(),
-            reset: Timestamp::ZERO,
-            of: match limit.window() {
-                LimitWindow::Rolling(length) => {
-                    LogOf::Rolling(Rolling::default(), length.as_secs() as u32)
-                }
-                _ => LogOf::Calendar(Calendar::default()),
-            },
-        }
-    }
-
-    /// Returns the present term, if departures are charged.
-    fn present(&self) -> Option<&Term> {
-        self.terms.last().filter(|term| term.until.is_none())
-    }
-
-    /// Returns whether the present term of a limit that is not among the `declared` ones is over.
-    fn is_over_under(&self, declared: &DeclaredLimits) -> bool {
-        let replaces = |term: &Term| declared.author().replaces(term.author);
-        self.present()
-            .is_some_and(|term| declared.is_empty() || !replaces(term))
-    }
-
-    /// Returns the term in which a departure at `at` was charged.
-    fn term_of(&self, at: Timestamp) -> Option<Term> {
-        let of_it = |term: &&Term| (term.from..term.end()).contains(&at);
-        self.terms.iter().find(of_it).copied()
-    }
-
-    /// Ends the present term. No departure from `now` on is charged.
-    fn end_term(&mut self, now: Timestamp) {
-        if let Some(last) = self.terms.last_mut() {
-            last.until = Some(last.end().min(now));
-        }
-        self.terms.retain(|term| term.from < term.end());
-    }
-
-    /// Begins a term for departures from `from` on.
-    fn begin_term(&mut self, now: Timestamp, from: Timestamp, declared: &DeclaredLimits) {
-        self.end_term(now);
-        let earlier = self.terms.last().map_or(self.reset, Term::end);
-        self.terms.push(Term {
-            from: from.max(earlier).max(self.reset),
-            until: None,
-            weight: declared.weight(),
-            author: declared.author(),
-        });
-        let surplus = self.terms.len().saturating_sub(TERMS_MAX);
-        self.terms.drain(..surplus);
-    }
-
-    /// Charges a request of `cost` that is granted at `now` and leaves at `at`. `limit` is that of
-    /// the log if it is in force: only then a next period of the calendar may begin.
-    fn charge(&mut self, now: Timestamp, at: Timestamp, cost: u64, limit: Option<&DeclaredLimit>) {
-        match (&mut self.of, limit.map(DeclaredLimit::window)) {
-            (LogOf::Rolling(log, secs), _) => {
-                let quantity = limit.map_or(u64::MAX, DeclaredLimit::quantity);
-                log.charge(now, at, cost, quantity, length(*secs));
-            }
-            (LogOf::Calendar(log), Some(LimitWindow::Calendar(period, zone))) => {
-                log.charge(at, cost, *period, zone);
-            }
-            (LogOf::Calendar(log), _) => log.charge_present(at, cost),
-        }
-    }
-
-    /// Returns whether something may still count at `now`.
-    fn counts(&self, now: Timestamp) -> bool {
-        match &self.of {
-            LogOf::Rolling(log, secs) => log.spent(now, u64::MAX, length(*secs)).0 > 0,
-            LogOf::Calendar(log) => !log.is_past(now),
-        }
-    }
-
-    fn next_start(&self, now: Timestamp, cost: u64, limit: &DeclaredLimit) -> Timestamp {
-        let (quantity, now) = (limit.quantity(), now.max(self.reset));
-        match (&self.of, limit.window()) {
-            _ if cost > quantity => Timestamp::NEVER,
-            (LogOf::Rolling(log, secs), _) => log.next_start(now, cost, quantity, length(*secs)),
-            (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
-                log.next_start(now, cost, quantity, *period, zone)
-            }
-            _ => now,
-        }
-    }
-
-    fn spent(&self, now: Timestamp, limit: &DeclaredLimit) -> (u64, Timestamp) {
-        match (&self.of, limit.window()) {
-            (LogOf::Rolling(log, secs), _) => log.spent(now, limit.quantity(), length(*secs)),
-            (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
-                log.spent(now, *period, zone)
-            }
-            _ => (0, now),
-        }
     }
 }
 
@@ -375,10 +225,7 @@ impl Spent {
                 continue;
             };
             let cost = cost.of(log.unit).saturating_mul(term.weight);
-            match &mut log.of {
-                LogOf::Rolling(log, secs) => log.put_back(at, cost, length(*secs)),
-                LogOf::Calendar(log) => log.put_back(at, cost),
-            }
+            log.put_back(at, cost);
         }
     }
 
@@ -397,11 +244,7 @@ impl Spent {
         }
         for (log, limit) in self.logs.iter_mut().zip(declared.windows()) {
             if which.is_none_or(|which| which.id() == limit.id()) {
-                let reset = end.max(log.reset);
-                *log = Log {
-                    reset,
-                    ..Log::new(limit)
-                };
+                log.reset(limit, end);
             }
         }
     }
@@ -454,43 +297,19 @@ impl Spent {
                 self.logs.push(theirs.clone());
                 continue;
             };
-            match mine.reset.cmp(&theirs.reset) {
-                Ordering::Less => *mine = theirs.clone(),
-                Ordering::Greater => continue,
-                Ordering::Equal => {}
-            }
-            mine.terms = common(&mine.terms, &theirs.terms);
-            match (&mut mine.of, &theirs.of) {
-                (LogOf::Rolling(mine, _), LogOf::Rolling(theirs, _)) => mine.join(theirs),
-                (LogOf::Calendar(mine), LogOf::Calendar(theirs)) => mine.join(*theirs),
-                _ => {}
-            }
+            mine.join(theirs);
         }
         self.logs.sort_by_key(|log| log.id);
     }
 
     /// Brings all times within reach of `now` after the clock was set back.
     pub(crate) fn rebase(&mut self, now: Timestamp) {
-        for log in &mut self.logs {
-            for term in &mut log.terms {
-                term.from = term.from.min(now);
-                term.until = term.until.map(|until| until.min(now));
-            }
-            log.terms.retain(|term| term.from < term.end());
-            log.reset = log.reset.min(now);
-            match &mut log.of {
-                LogOf::Rolling(log, secs) => log.rebase(now, length(*secs)),
-                LogOf::Calendar(log) => log.rebase(now),
-            }
-        }
+        self.logs.iter_mut().for_each(|log| log.rebase(now));
     }
 
     /// Returns whether calls of this type's methods could have led to this state.
     pub(crate) fn is_plausible(&self) -> bool {
-        self.logs.iter().all(|log| match &log.of {
-            LogOf::Rolling(log, _) => log.is_plausible(),
-            LogOf::Calendar(_) => true,
-        })
+        self.logs.iter().all(Log::is_plausible)
     }
 
     /// Returns the log of a limit, which is nearly always at the limit's own place.
@@ -499,25 +318,4 @@ impl Spent {
         let there = self.logs.get(place).filter(is_its);
         there.or_else(|| self.logs.iter().find(is_its))
     }
-}
-
-const fn length(secs: u32) -> Duration {
-    Duration::from_secs(secs as u64)
-}
-
-/// Returns the times that are in terms of both sides.
-fn common(mine: &[Term], theirs: &[Term]) -> Vec<Term> {
-    let pairs = mine
-        .iter()
-        .flat_map(|one| theirs.iter().map(move |other| (one, other)));
-    let alike = |one: &Term, other: &Term| (one.weight, one.author) == (other.weight, other.author);
-    let common = pairs.filter(|(one, other)| alike(one, other));
-    let common = common.map(|(one, other)| Term {
-        from: one.from.max(other.from),
-        until: one.until.into_iter().chain(other.until).min(),
-        ..*one
-    });
-    let mut common: Vec<Term> = common.filter(|term| term.from < term.end()).collect();
-    common.sort_unstable();
-    common
 }

@@ -103,9 +103,9 @@ pub(crate) struct Failed {
 /// How far a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// To an answer, or the host's name could not be looked up.
+    /// To an answer.
     Answered,
-    /// To no answer: an unknown name, a failed handshake, a time-out.
+    /// To no answer: a name that cannot be looked up, a failed handshake, a time-out.
     Silent,
     /// To no connection. That is no URL's fault.
     Unreachable,

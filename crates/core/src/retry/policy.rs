@@ -259,9 +259,8 @@ impl Policy {
             is_plain: report.signal == Signal::UrlError,
             reply: match (report.status, report.failure) {
                 (None, Some(Failure::Connect)) => Reply::Unreachable,
-                // A resolver that fails says nothing about the host.
-                (None, failure) if failure != Some(Failure::Resolver) => Reply::Silent,
-                _ => Reply::Answered,
+                (None, _) => Reply::Silent,
+                (Some(_), _) => Reply::Answered,
             },
             asked_wait: report.retry_after.filter(|_| !url_fault),
             company,

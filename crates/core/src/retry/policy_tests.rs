@@ -496,3 +496,29 @@ fn reasons_read_well_in_a_log_line() {
         assert_eq!(reason.to_string(), line);
     }
 }
+
+#[test]
+fn a_host_whose_name_cannot_be_looked_up_never_answered_and_is_given_up_after_six_tries() {
+    let policy = Policy::crawler();
+    let (mut outage, mut attempt) = (Outage::default(), get(1));
+    let report = failed(Failure::Resolver);
+    for tries in 1..=6 {
+        let now = Timestamp::from_micros(tries * 2_000_000);
+        let directions = Directions::unknown(now);
+        let company = Company::Unknown;
+        let verdict = policy.judge(
+            &mut outage,
+            &mut attempt,
+            &report,
+            &directions,
+            company,
+            now,
+        );
+        assert_eq!(
+            matches!(verdict, Verdict::GivenUp(_)),
+            tries == 6,
+            "{tries}"
+        );
+        assert!(!outage.has_answered());
+    }
+}

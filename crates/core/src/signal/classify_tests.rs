@@ -291,7 +291,7 @@ fn a_refusal_waits_as_long_as_odd_headers_say() {
             ],
             0,
         ),
-        // What is left was stated, so the reset ends a window and no wait.
+        // The rest was stated, so the reset ends a window and no wait.
         (
             &[
                 ("x-ratelimit-remaining", "7"),

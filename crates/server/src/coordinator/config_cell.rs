@@ -76,6 +76,27 @@ impl FollowedCell {
         Ok(())
     }
 
+    /// Hands the value to `apply`, unless it was applied already, and notes that the cell was read:
+    /// one that cannot be decoded does not stop the coordinator. `own` is as in
+    /// [`FollowedCell::news`].
+    ///
+    /// # Errors
+    /// The engine did not answer, or what `apply` says.
+    pub(super) async fn follow<F: Future<Output = Result<(), String>>>(
+        &self,
+        own: impl FnOnce() -> Option<Vec<u8>>,
+        apply: impl FnOnce(Vec<u8>) -> F,
+    ) -> Result<(), String> {
+        let _one = self.reading.lock().await;
+        let news = self.news(own).await.map_err(|why| why.to_string())?;
+        let applied = match news {
+            Some(value) => apply(value).await,
+            None => Ok(()),
+        };
+        self.is_read.store(true, Release);
+        applied
+    }
+
     /// Returns the value, unless it was applied already. If the engine is new or has lost the cell,
     /// writes this coordinator's `own` content into it, if there is any.
     pub(super) async fn news(
@@ -160,26 +181,18 @@ impl Coordinator {
         let Some(cell) = self.0.config_cell.get() else {
             return Ok(());
         };
-        let _one = cell.reading.lock().await;
         self.go_by(cell).await
     }
 
     /// Reads the cell, and applies it if it has changed.
     pub(super) async fn go_by(&self, cell: &FollowedCell) -> Result<(), String> {
-        let words = |why: CellError| why.to_string();
         let own = || {
             let (changes, _) = self.operated_now();
             let is_any = changes != Changes::default();
             is_any.then(|| to_json(&Kept { number: 1, changes }))
         };
-        let news = cell.news(own).await.map_err(words)?;
-        let followed = match news {
-            Some(value) => self.follow_config(cell, value).await,
-            None => Ok(()),
-        };
-        // A cell that cannot be decoded does not stop the coordinator.
-        cell.is_read.store(true, Release);
-        followed
+        cell.follow(own, |value| self.follow_config(cell, value))
+            .await
     }
 
     async fn follow_config(&self, cell: &FollowedCell, value: Vec<u8>) -> Result<(), String> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Coordinator;
 use super::config_cell::{CellLog, FollowedCell};
 use super::rules::PolicyRefused;
-use crate::cells::{CellError, unseal};
+use crate::cells::unseal;
 
 pub(super) const POLICY_CELL: &str = "politely:policy";
 /// The time between two reads of the cell. A large policy is read less often: each such part of it
@@ -55,16 +55,9 @@ impl Coordinator {
             self.0.rules.published(&text);
             return Ok(());
         }
-        let _one = cell.reading.lock().await;
-        let words = |why: CellError| why.to_string();
         let own = || Some(self.policy_text().into_bytes()).filter(|text| !text.is_empty());
-        let news = cell.news(own).await.map_err(words)?;
-        let followed = match news {
-            Some(value) => self.follow_cell(cell, value).await,
-            None => Ok(()),
-        };
-        cell.is_read.store(true, Release);
-        followed
+        cell.follow(own, |value| self.follow_cell(cell, value))
+            .await
     }
 
     async fn follow_cell(&self, cell: &FollowedCell, value: Vec<u8>) -> Result<(), String> {

@@ -12,8 +12,7 @@ const TOKEN: &str = "0123456789abcdef";
 fn an_address_that_others_reach_needs_a_token() {
     let said = run(politely().args(["proxy", "--listen", "0.0.0.0:0"]));
     assert_eq!(said.code, 2);
-    let told =
-        "--listen 0.0.0.0:0 can be reached from other machines: that needs --token-file FILE";
+    let told = "0.0.0.0:0 can be reached from other machines: that needs --token-file FILE";
     assert!(said.err.contains(told), "{}", said.err);
 }
 
