@@ -13,6 +13,7 @@ check:
 # Checks what CI checks beside the tests: lints, licences, instruction counts, each feature by itself.
 lint:
     scripts/lint
+    scripts/guard
     scripts/features
 
 # Runs all tests; installs what they need.
