@@ -131,6 +131,11 @@ impl Pattern {
 
 /// Returns a host's name as it stands in URLs.
 fn host(name: &str) -> Result<String, String> {
+    if name.contains('*') {
+        return Err(format!(
+            "`{name}`: `*` begins a pattern of hosts, as in `*.example.com`; name each other host"
+        ));
+    }
     let key = Key::host(name).map_err(|why| format!("`{name}`: {why}"))?;
     Ok(key.as_str().to_owned())
 }
