@@ -237,8 +237,16 @@ fn a_wrong_file_is_one_line_with_its_place() {
         ("\n\n[[rule", 3, ""),
         ("[[rule]]\nmatch = [\"a b\"]", 2, "`a b`"),
         ("[[rule]]\nmatch = [\"a.example/{x\"]", 2, "path segment"),
-        ("[[rule]]\nmatch = [\"127.0.3.*\"]", 2, "name each other host"),
-        ("[[rule]]\nmatch = [\"api.*.example/v1/*\"]", 2, "name each other host"),
+        (
+            "[[rule]]\nmatch = [\"127.0.3.*\"]",
+            2,
+            "name each other host",
+        ),
+        (
+            "[[rule]]\nmatch = [\"api.*.example/v1/*\"]",
+            2,
+            "name each other host",
+        ),
         (
             "[[rule]]\nmatch = [\"a.example\"]\naccount = \"\"",
             3,

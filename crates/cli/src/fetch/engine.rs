@@ -315,7 +315,7 @@ impl Engine {
     /// Writes the result line of a finished page.
     pub(crate) fn write(&self, pending: &Pending, row: &Row<'_>) {
         if let Some(why) = row.error {
-            self.failures.add(row.url, why);
+            self.failures.add(row, why);
         }
         let status = match row.error {
             None => Some(row.status.unwrap_or(200)),

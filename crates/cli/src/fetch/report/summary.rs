@@ -1,20 +1,27 @@
 //! The summary at the end of a run, for people or for programs.
 
+use std::collections::HashSet;
+
 use politely_api::wire::StatusCounts;
 use serde::Serialize;
 
 use super::eta::Eta;
+use super::failures::Group;
 use crate::config::SummaryForm;
 use crate::exit::Exit;
 use crate::fetch::engine::Engine;
 use crate::fetch::input::ingest::Ingested;
-use crate::fetch::lanes::{Lane, Tally};
+use crate::fetch::lanes::{Lane, Lanes, Tally};
 use crate::log;
 
 /// The number of hosts in the JSON table, the busiest first.
 const HOSTS_MAX: usize = 100;
-/// The number of hosts in the table for people.
+/// The number of groups of failures in the JSON summary, those with the most pages.
+const GROUPS_MAX: usize = 100;
+/// The number of hosts, and of groups of failures, in the tables for people.
 const SHOWN_MAX: usize = 20;
+/// The widest reason after which what to do is still aligned, in characters.
+const REASON_WIDTH_MAX: usize = 56;
 /// The lowest suggested rate, and the rate from which on none higher is suggested, in requests per
 /// second. Both are the job scraper's.
 const SUGGESTED_MIN: f64 = 1.0;
@@ -48,7 +55,12 @@ struct Summary {
     eta_s: Option<u64>,
     /// The number of hosts that are closed, if that is why the time is not known.
     hosts_closed: usize,
+    /// The failures by host and reason, those with the most pages first.
+    failures: Vec<Group>,
     hosts: Vec<HostRow>,
+    /// Failures in none of `failures`, and hosts in none of them.
+    #[serde(skip)]
+    others: (u64, usize),
 }
 
 #[derive(Serialize)]
@@ -72,25 +84,21 @@ impl End {
         let eta = (self.left > 0).then(|| Eta::of(engine)).flatten();
         let summary = self.summary(engine, eta.as_ref());
         let talk = &engine.talk;
-        let (listed, failures) = engine.failures.told();
-        for line in &listed {
-            talk.say(&format!("failed: {line}"));
-        }
-        if failures > listed.len() as u64 {
-            talk.say(&format!(
-                "… and {} more failed",
-                failures - listed.len() as u64
-            ));
-        }
+        tell_failures(engine, &summary);
         let lost = engine.output.lost();
         if let Some((lines, name)) = &lost {
             talk.say(&format!("error: {name}: {lines} results were not written"));
         }
         let eta = eta.map_or_else(String::new, |eta| format!(", eta {eta}"));
+        let how_on = match (self.left, &engine.settings.state) {
+            (0, _) => "",
+            (_, Some(_)) => "; the same command continues",
+            (_, None) => "; only a run with --state can be continued",
+        };
         if engine.is_stopping() && !engine.is_closed() {
-            talk.say(&format!("interrupted, {} left{eta}", self.left));
+            talk.say(&format!("interrupted, {} left{eta}{how_on}", self.left));
         } else if self.left > 0 && !engine.is_closed() {
-            talk.say(&format!("{} left{eta}", self.left));
+            talk.say(&format!("{} left{eta}{how_on}", self.left));
         }
         match engine.settings.summary {
             SummaryForm::Text if log::is_json() => logged(engine, &summary),
@@ -126,6 +134,12 @@ impl End {
                 .then_with(|| a.name().cmp(b.name()))
         });
         busiest.truncate(HOSTS_MAX);
+        let (mut failures, mut unlisted) = engine.failures.told(left(&shared.lanes));
+        let troubled: HashSet<&str> = failures.iter().map(|group| &*group.host).collect();
+        let well = (lanes.iter()).filter(|lane| !troubled.contains(lane.name()));
+        let well = well.count();
+        let rest = failures.split_off(failures.len().min(GROUPS_MAX));
+        unlisted += rest.iter().map(|group| group.pages).sum::<u64>();
         let hosts = busiest
             .into_iter()
             .map(|lane| host_row(engine, lane))
@@ -143,8 +157,55 @@ impl End {
             seconds: self.seconds,
             eta_s: eta.and_then(Eta::seconds),
             hosts_closed: eta.map_or(0, Eta::hosts_closed),
+            failures,
             hosts,
+            others: (unlisted, well),
         }
+    }
+}
+
+/// Returns the pages of hosts that stay for a later run.
+fn left(lanes: &Lanes) -> Vec<Group> {
+    let mut left = Vec::new();
+    let mut from = 0;
+    while let Some((id, why)) = lanes.set_aside(from) {
+        let lane = lanes.lane(id);
+        left.push(Group::left(lane.name(), lane.pages_waiting() as u64, why));
+        from = id + 1;
+    }
+    left
+}
+
+/// Prints the failures by host and reason.
+fn tell_failures(engine: &Engine, summary: &Summary) {
+    let talk = &engine.talk;
+    let shown = &summary.failures[..summary.failures.len().min(SHOWN_MAX)];
+    if shown.is_empty() {
+        return;
+    }
+    let widest = |width: &dyn Fn(&Group) -> usize| shown.iter().map(width).max().unwrap_or(0);
+    let name_width = widest(&|group| group.name().chars().count()).clamp(4, REASON_WIDTH_MAX);
+    let reason_width = widest(&|group| group.reason.chars().count()).clamp(6, REASON_WIDTH_MAX);
+    let row = |pages: &str, name: &str, reason: &str, to_do: &str| {
+        talk.say(&format!(
+            "{pages:<12}  {name:<name_width$}  {reason:<reason_width$}  {to_do}"
+        ));
+    };
+    row("failed pages", "host", "reason", "what to do");
+    for group in shown {
+        let left = if group.is_left { " left" } else { "" };
+        let pages = format!("{}{left}", group.pages);
+        row(&pages, group.name(), &group.reason, group.to_do);
+    }
+    let (unlisted, well) = summary.others;
+    let hidden = (summary.failures.iter().skip(SHOWN_MAX)).map(|group| group.pages);
+    let hidden = hidden.sum::<u64>() + unlisted;
+    match (hidden, well) {
+        (0, 0) => {}
+        (0, well) => talk.say(&format!("and {well} hosts without trouble")),
+        (hidden, well) => talk.say(&format!(
+            "and {hidden} more failed pages, and {well} hosts without trouble"
+        )),
     }
 }
 
