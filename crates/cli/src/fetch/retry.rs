@@ -129,18 +129,6 @@ pub(super) fn status_words(answer: &Answer) -> String {
 pub(super) fn words(came: &Came) -> String {
     match came {
         Came::Answer(answer) => status_words(answer),
-        Came::Failed(lost) => format!("{}: {}", failure_word(lost.failure), lost.words),
-    }
-}
-
-fn failure_word(failure: Failure) -> &'static str {
-    match failure {
-        Failure::NoSuchHost => "no such host",
-        Failure::Resolver => "name not resolved",
-        Failure::Connect => "no connection",
-        Failure::Tls => "TLS",
-        Failure::Timeout => "time-out",
-        Failure::Reset => "connection broken",
-        Failure::Malformed => "malformed answer",
+        Came::Failed(lost) => format!("{}: {}", lost.failure, lost.words),
     }
 }

@@ -31,7 +31,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.status, self.failure) {
             (Some(status), _) => write!(f, "{status}")?,
-            (None, Some(failure)) => write!(f, "{failure:?}")?,
+            (None, Some(failure)) => write!(f, "{failure}")?,
             (None, None) => f.write_str("no event")?,
         }
         match self.retry_after_s {
@@ -133,15 +133,6 @@ impl Explanation {
                 self.in_flight.0, self.in_flight.1
             );
         }
-        let cause = match (wait.reason, self.event) {
-            (
-                Reason::Hold(_) | Reason::Parked(_) | Reason::Breaker | Reason::Quarantine,
-                Some(event),
-            ) => {
-                format!(" ({event})")
-            }
-            _ => String::new(),
-        };
         let length = Length(wait.at.since(now));
         let resets = |left: &&Remainder| left.remaining == 0 && left.resets > now;
         let spent = self.budgets.iter().filter(resets);
@@ -150,7 +141,16 @@ impl Explanation {
         {
             return format!("waits {length}: budget {} is spent", left.limit);
         }
-        format!("waits {length}: {}{cause}", wait.reason)
+        match (wait.reason, self.event) {
+            (Reason::Breaker, Some(event)) => format!("{event}; next try in {length}"),
+            (Reason::Quarantine, Some(event)) => {
+                format!("blocked ({event}); next try in {length}")
+            }
+            (reason @ (Reason::Hold(_) | Reason::Parked(_)), Some(event)) => {
+                format!("waits {length}: {reason} ({event})")
+            }
+            (reason, _) => format!("waits {length}: {reason}"),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::Rng;
 use crate::budget::UnitCosts;
 use crate::gate::Refill;
-use crate::signal::{Quota, Report, Signal, Unit};
+use crate::signal::{Failure, Quota, Report, Signal, Unit};
 
 #[test]
 fn a_key_is_small() {
@@ -50,6 +50,47 @@ fn an_answer_heard_is_not_under_way() {
     assert!(again.late, "heard once");
     host.release(now, grant.lease, 0, &config);
     assert_eq!((host.in_flight(), host.tally().reported), (0, 1));
+}
+
+/// Users of the command line and of the dashboard read these lines.
+#[test]
+fn a_closed_key_says_what_happened_and_when_it_is_tried_again() {
+    let config = Config::api();
+    let line_after = |report: &Report, times: usize| {
+        let mut now = Timestamp::from_micros(1_000_000);
+        let (mut host, mut rng) = (Host::new(&config, now), Rng::new(1));
+        for _ in 0..times {
+            let grant = loop {
+                match host.request(now, AcquireRequest::default(), &config) {
+                    Decision::Granted(grant) => break grant,
+                    Decision::Wait(wait) => now = wait.at,
+                }
+            };
+            host.report(now, grant.lease, report, &config, &mut rng);
+        }
+        host.explain(now, &config).line(now)
+    };
+    let refused = Report {
+        failure: Some(Failure::Connect),
+        ..Report::of(Signal::Unreachable)
+    };
+    let blocked = Report {
+        status: Some(403),
+        ..Report::of(Signal::Blocked)
+    };
+    let told = Report {
+        status: Some(429),
+        retry_after: Some(Duration::from_mins(2)),
+        ..Report::of(Signal::RateLimited)
+    };
+    for (report, times, begins, holds) in [
+        (&refused, 5, "no connection; next try in ", " s"),
+        (&blocked, 2, "blocked (403); next try in ", " s"),
+        (&told, 1, "waits 12", " s: hold, Retry-After (429, Retry-After: 120)"),
+    ] {
+        let line = line_after(report, times);
+        assert!(line.starts_with(begins) && line.ends_with(holds), "{line}");
+    }
 }
 
 #[test]

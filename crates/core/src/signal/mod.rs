@@ -36,6 +36,7 @@ mod span;
 mod usage;
 mod words;
 
+use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
@@ -118,6 +119,21 @@ pub enum Failure {
     Reset,
     /// The response was not HTTP, too long, or could not be decoded.
     Malformed,
+}
+
+impl fmt::Display for Failure {
+    /// Writes the failure in words for a user: `no connection`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchHost => "no such host",
+            Self::Resolver => "name not resolved",
+            Self::Connect => "no connection",
+            Self::Tls => "TLS",
+            Self::Timeout => "time-out",
+            Self::Reset => "connection broken",
+            Self::Malformed => "malformed answer",
+        })
+    }
 }
 
 /// Returns whether a body with this status may be a block page or state a limit. 404 and 410 are

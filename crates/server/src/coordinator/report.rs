@@ -73,7 +73,7 @@ impl Coordinator {
             .reported(now, key, report, directions, block_share);
         self.0.usage.reported(now, worker.name(), key, report);
         if directions.event {
-            self.0.watch.event(now, &self.0.limiter, key, report);
+            self.0.watch.event(now, &self.0.limiter, key);
         }
     }
 

@@ -116,7 +116,7 @@ impl Watch {
     }
 
     /// Announces the hold, breaker or quarantine that a failure of `key` caused.
-    pub(crate) fn event(&self, now: Timestamp, limiter: &Limiter, key: &Key, report: &Report) {
+    pub(crate) fn event(&self, now: Timestamp, limiter: &Limiter, key: &Key) {
         let Some(explained) = limiter.explain(key) else {
             return;
         };
@@ -126,12 +126,7 @@ impl Watch {
             KeyState::Quarantine => EventKind::Quarantine,
             _ => EventKind::Hold,
         };
-        let what = match (report.status, report.failure) {
-            (Some(status), _) => status.to_string(),
-            (None, Some(failure)) => format!("{failure:?}"),
-            (None, None) => String::new(),
-        };
-        let text = format!("{what}: {}", explained.line(now));
+        let text = explained.line(now);
         self.pasts.decided(now, key, text.clone());
         let until = explained.wait.map_or(now, |wait| wait.at);
         self.tell(Event {
