@@ -413,11 +413,13 @@ impl Engine {
             Some(Err(why)) => return Err(io_words(&why)),
             None => HashSet::new(),
         };
-        let mut keys: HashSet<Key> = {
+        let (mut keys, known): (HashSet<Key>, Vec<_>) = {
             let mut shared = self.lock();
             let dirty = shared.lanes.take_dirty();
-            let keys = dirty.into_iter().flat_map(|id| &shared.lanes.lane(id).keys);
-            keys.map(|keys| keys[0].clone()).collect()
+            let known = dirty.iter().filter_map(|&id| shared.lanes.take_known(id));
+            let known = known.collect();
+            let keys = dirty.iter().flat_map(|&id| &shared.lanes.lane(id).keys);
+            (keys.map(|keys| keys[0].clone()).collect(), known)
         };
         keys.extend(active);
         let robots = std::mem::take(&mut *self.robots_kept());
@@ -429,14 +431,16 @@ impl Engine {
             keys: states.collect(),
             robots,
             http1: self.clients.http1_origins.take_found(),
+            known,
         };
-        if batch.keys.is_empty() && batch.robots.is_empty() && batch.http1.is_empty() {
+        if batch.is_empty() {
             return Ok(());
         }
         if let Err(why) = store.keep(&batch) {
             // The next call writes them.
             self.robots_kept().extend(batch.robots);
             self.clients.http1_origins.put_back(batch.http1);
+            self.lock().lanes.put_back_known(&batch.known);
             if let Some(sent) = &self.sent {
                 for key in keys {
                     sent.touch(key);

@@ -89,16 +89,15 @@ impl Engine {
     }
 
     /// Ends the wait for pages that are set aside. With a state folder they stay for a later run,
-    /// else they fail. Returns how many pages stay.
-    pub(crate) fn settle_set_aside(&self) -> u64 {
+    /// else they fail.
+    pub(crate) fn settle_set_aside(&self) {
         if self.store.is_some() {
             let shared = self.lock();
-            let left = shared.lanes.pages_aside();
             if let Some((_, why)) = shared.lanes.set_aside(0) {
                 self.talk
                     .say(&format!("{why}: its URLs stay in the state folder"));
             }
-            return left;
+            return;
         }
         // A lane is set aside for good, so the earlier lanes are done.
         let mut from = 0;
@@ -106,7 +105,7 @@ impl Engine {
             let (lane, why, pending) = {
                 let mut shared = self.lock();
                 let Some((lane, why)) = shared.lanes.set_aside(from) else {
-                    return 0;
+                    return;
                 };
                 let why = why.to_owned();
                 (lane, why, shared.lanes.drain(lane))
@@ -115,7 +114,7 @@ impl Engine {
             match pending {
                 Some(pending) => self.dropped(lane, &pending, &why),
                 None if self.fill_now(lane, |_, _| {}) => {}
-                None => return 0,
+                None => return,
             }
         }
     }

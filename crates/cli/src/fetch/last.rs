@@ -28,8 +28,9 @@ pub(super) struct Last<'a> {
     pub(super) look: Look,
     /// What the report says about the host.
     pub(super) doubt: Doubt,
-    /// The URL, if it is that of a page, and not the target of a redirect.
-    pub(super) own_url: Option<&'a Url>,
+    /// The URL of a page, and whether it is the page's own or where its redirects lead for good. The
+    /// target of another redirect may be valid only once.
+    pub(super) page_url: Option<(&'a Url, bool)>,
 }
 
 impl Last<'_> {
@@ -59,8 +60,8 @@ pub(super) fn came_back(
             .report
             .status
             .is_some_and(|status| (200..300).contains(&status));
-        if let Some(url) = last.own_url.filter(|_| is_good) {
-            lanes.served_page(lane, url.as_str());
+        if let Some((url, is_lasting)) = last.page_url.filter(|_| is_good) {
+            lanes.served_page(lane, url.as_str(), is_lasting);
         }
         if let Some(kept) = kept {
             lanes.keep(lane, kept, now);

@@ -208,7 +208,8 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     listening.abort();
     showing.abort();
     keeping.abort();
-    let left = engine.settle_set_aside() + engine.lock().lanes.waiting() + engine.full_disk.held();
+    engine.settle_set_aside();
+    let left = engine.lock().lanes.waiting() + engine.full_disk.held();
     engine.keep();
     engine.list_missing();
     // After an interrupt, a reader that still waits for input is not joined.

@@ -48,6 +48,13 @@ pub(super) fn look(
     (look, look.alike())
 }
 
+impl Engine {
+    /// Returns whether pages of `lane` are kept that may have been refused.
+    pub(super) fn keeps_refused(&self, lane: LaneId) -> bool {
+        self.lock().lanes.lane(lane).keeps_refused()
+    }
+}
+
 /// Returns why the host is given up, if it refused for so long.
 pub(super) fn blocked(report: &Report, directions: &Directions) -> Option<String> {
     let status = report.status.unwrap_or_default();
@@ -67,9 +74,7 @@ pub(super) fn say_doubt(engine: &Engine, url: &Url, report: &Report, directions:
     let host = url.host_str().unwrap_or_default();
     let status = report.status.unwrap_or_default();
     let words = match directions.doubt {
-        Doubt::Suspected
-            if report.odd().is_some() && directions.quarantines == 1 && !report.was_served =>
-        {
+        Doubt::Suspected if report.odd().is_some() && directions.quarantines == 1 => {
             format!(
                 "{host} answers {status} to several pages in a row: a page that it served before will tell whether it refuses everything"
             )

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use politely::core::host::Directions;
 use politely::core::retry::{BudgetRule, GiveUpReason, Next, Policy, Refusals};
-use politely::core::signal::{Failure, Report, Signal};
+use politely::core::signal::{Report, Signal};
 
 use super::engine::Engine;
 use super::lanes::LaneId;

@@ -81,9 +81,10 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
     let (look, alike) = look(engine, lane, pending.purpose, &url, &came, &report);
+    let can_check = pending.purpose == Purpose::Proof || page && engine.keeps_refused(lane);
     let mut report = Report {
         alike,
-        was_served: pending.purpose == Purpose::Proof,
+        can_check,
         failed_before: pending.attempt.failures.own > 0,
         ..report
     };
@@ -118,7 +119,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         first_try: page && pending.is_untried(),
         look,
         doubt: directions.doubt,
-        own_url: (page && pending.hop.is_none()).then_some(&url),
+        page_url: page.then_some((&url, pending.is_at_lasting_url())),
     };
     if let Some(why) = blocked(&report, &directions) {
         let mut shared = engine.lock();

@@ -93,6 +93,21 @@ fn a_ban_in_a_status_that_is_not_listed_costs_few_requests_and_no_page() {
     assert_eq!(said.code, 0);
 }
 
+/// A list of `http://` URLs of an `https://` site, or of one that has another name now.
+#[test]
+fn a_ban_of_a_host_behind_lasting_redirects_costs_few_requests_and_no_page() {
+    let (server, refused) = banning(|stream| respond(stream, "418 No", "", "no"));
+    let site = server.url("");
+    let front = Server::start(move |path, stream| {
+        let to = format!("Location: {site}{}\r\n", path.trim_start_matches('/'));
+        respond(stream, "301 Moved Permanently", &to, "")
+    });
+    let said = fetch(&front, 30);
+    assert_eq!(fetched(&said), 30, "{}", said.out);
+    let refused = refused.load(Ordering::Relaxed);
+    assert!((3..=6).contains(&refused), "{refused}");
+}
+
 /// The host takes 25 requests a second and answers the others with a status that is on no list. One
 /// page always gets that answer.
 #[test]

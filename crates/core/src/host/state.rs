@@ -18,10 +18,10 @@ use crate::lock::Locks;
 use crate::pack::{pack, unpack};
 
 /// The first byte of the serialised form. Another number is another layout.
-const VERSION: u8 = 25;
+const VERSION: u8 = 27;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
 /// [`DeclaredLimits`], [`Locks`], [`RuleState`], [`ToldBudget`]s, [`Suspicion`].
-const VERSION_EXTENDED: u8 = 26;
+const VERSION_EXTENDED: u8 = 28;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;

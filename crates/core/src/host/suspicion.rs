@@ -3,7 +3,7 @@
 //! Lists of statuses and words of refusals never end. What refusals share is this: a host served,
 //! and then it answers several different URLs alike. Such a host is *suspected*. It gets one
 //! request at a time, each after a rest that doubles. The proof is a page that the host served
-//! before:
+//! before, and every other time the next page:
 //!
 //! ```text
 //!          a run of like answers that is rare here, or many of them
@@ -16,30 +16,26 @@
 //!     +----- a refused URL is served: a limit ----------+
 //! ```
 //!
-//! The served page may have taken all that a slow limit allows, or a cache in front of the host
-//! served it. So one refused URL proves nothing: another served page follows after a longer rest,
-//! and another refused URL after as long a rest again.
+//! The served page may have taken all that a slow limit allows, or come from a cache. So one refused
+//! URL proves nothing: another page follows after a longer rest, and another refused URL after it.
 //!
-//! Workers that cannot ask for a page again send their next page after the rest. If it is served,
-//! the suspicion ends. They are told to ask for the refused pages later, and these then tell
-//! whether it was a limit or an ordinary answer.
+//! Workers that keep no refused page send their next page after the rest. If it is served, the
+//! suspicion ends. They ask for the refused pages later, and these then tell which it was.
 //!
-//! [`Report::odd`] says what an answer shares with others: its status, or a hash of its text that
-//! the caller made.
+//! [`Report::odd`] says what an answer shares with others: its status, or the caller's hash of it.
+
+mod reports;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::Host;
 use super::answer::Doubt;
 use super::error_trial::ErrorTrial;
 use super::usual_share::UsualShare;
-use crate::config::Config;
-use crate::gate::{BreakerConfig, Lease};
-use crate::signal::{Report, Resource, Signal};
-use crate::{Rng, Timestamp};
+use crate::gate::BreakerConfig;
+use crate::signal::{Report, Signal};
 
 /// The fewest different URLs in a run of like answers that make a host suspected.
 const RUN_MIN: usize = 3;
@@ -47,8 +43,8 @@ const RUN_MIN: usize = 3;
 const RUN_MAX: usize = 16;
 /// The probability below which a run is no chance, if pages fail at this host's usual share.
 const RARE_RUN: f64 = 1e-3;
-/// By how much rarer a run must be after each suspicion that another page ended, up to a number of
-/// them: a limit may end many.
+/// By how much rarer a run must be after each suspicion that another page ended, and after each two
+/// kinds of ordinary answers, up to a number of them: a limit may end many.
 const RARER: f64 = 0.01;
 const RARER_MAX: u8 = 3; // 24 << 3 is below 256
 /// A limit may refuse some requests and serve others, so like answers that are more than a fifth of
@@ -58,6 +54,10 @@ const OFTEN_ODD: u8 = 4;
 const OFTEN_LEVEL: u8 = 24;
 /// The number of kinds of answers that are remembered as ordinary.
 const ORDINARY_MAX: usize = 8;
+/// The answers in a row that make a host suspected although such answers were ordinary. The number
+/// doubles each time that a page is served as before.
+const ORDINARY_RUN: u16 = 16;
+const LONG_RUNS_MAX: u8 = 8;
 /// The rests of a suspected host: 2 s, doubling to 10 min. That is thirteen requests in the first
 /// hour of a ban, and a limit of some seconds costs one or two rests.
 pub(super) const RESTS: BreakerConfig = BreakerConfig {
@@ -66,10 +66,6 @@ pub(super) const RESTS: BreakerConfig = BreakerConfig {
     rest_max: Duration::from_mins(10),
 };
 
-/// The first rest between the proof and a page that was refused: a limit of one request at a time
-/// would refuse it at once. Later ones are as long as the rest before the proof, up to a bound.
-const CHECK_AFTER: Duration = Duration::from_secs(1);
-const CHECK_AFTER_MAX: Duration = Duration::from_mins(1);
 /// The number of refused pages that are refused again before their answer is ordinary.
 const CHECKS: u8 = 2;
 
@@ -94,6 +90,9 @@ pub(super) struct Suspicion {
     limit: Option<u32>,
     /// Answers that proved to be ordinary at this host.
     ordinary: SmallVec<[u32; 2]>,
+    /// Ordinary answers since the last page, and how many such runs were long.
+    ordinary_run: u16,
+    long_runs: u8,
     /// The answers before the present run, and how many of them were odd.
     usual: UsualShare,
     /// Whether errors are those of an overloaded host.
@@ -114,9 +113,11 @@ enum Stage {
 enum Sight {
     /// A page.
     Page,
+    /// A redirect. Its target may be refused, so it ends no run.
+    Redirect,
     /// An answer that it shares with others.
     Odd(u32),
-    /// Something else, which other gates judge.
+    /// An answer that other gates judge.
     Other,
 }
 
@@ -137,6 +138,9 @@ impl Sight {
     fn of(report: &Report) -> Self {
         match (report.odd(), report.signal) {
             (Some(alike), _) => Self::Odd(alike),
+            (None, Signal::Ok) if matches!(report.status, Some(300..=303 | 305..=399)) => {
+                Self::Redirect
+            }
             (None, Signal::Ok) => Self::Page,
             _ => Self::Other,
         }
@@ -166,7 +170,7 @@ impl Suspicion {
     }
 
     /// Handles an answer for `url`. `probe` means that the request was sent alone, to find out.
-    fn see(&mut self, url: u32, sight: &Sight, probe: bool, was_served: bool) -> (Effect, Doubt) {
+    fn see(&mut self, url: u32, sight: &Sight, probe: bool, can_check: bool) -> (Effect, Doubt) {
         match (self.stage, sight) {
             // Others were served before it and in between, so it is no refusal.
             (Stage::Clear, Sight::Odd(alike))
@@ -176,12 +180,18 @@ impl Suspicion {
                 (Effect::Nothing, Doubt::None)
             }
             (Stage::Clear, Sight::Odd(alike)) => self.odd(url, *alike),
-            (Stage::Clear, Sight::Page) if self.has_refused(url) => {
+            (Stage::Clear, Sight::Page | Sight::Redirect) if self.has_refused(url) => {
                 self.begin_anew();
                 (Effect::Nothing, Doubt::Limited)
             }
+            (Stage::Clear, Sight::Redirect) if self.run.is_empty() => {
+                self.usual.count(1, 0);
+                (Effect::Nothing, Doubt::None)
+            }
+            (Stage::Clear, Sight::Redirect) => (Effect::Nothing, Doubt::Unclear),
             (Stage::Clear, Sight::Page) => {
                 self.end_run();
+                self.ordinary_run = 0;
                 self.often = self.often.saturating_sub(1);
                 self.usual.count(1, 0);
                 let doubt = if self.often > OFTEN_ODD {
@@ -192,7 +202,10 @@ impl Suspicion {
                 (Effect::Nothing, doubt)
             }
             (Stage::Suspected, Sight::Odd(alike)) => {
-                self.remember(url, *alike);
+                // The page of a proof may be gone and say so.
+                if *alike == self.alike {
+                    self.remember(url, *alike);
+                }
                 let effect = if probe {
                     Effect::Refused
                 } else {
@@ -200,16 +213,25 @@ impl Suspicion {
                 };
                 (effect, Doubt::Suspected)
             }
-            (Stage::Suspected | Stage::Checking, Sight::Page) if self.run.contains(&url) => {
+            (Stage::Suspected | Stage::Checking, Sight::Page | Sight::Redirect)
+                if self.run.contains(&url) =>
+            {
                 // A page that had left before the suspicion proves as much.
                 self.begin_anew();
                 (Effect::Clear, Doubt::Limited)
             }
-            (Stage::Suspected, Sight::Page) if probe && was_served => {
+            (Stage::Suspected, Sight::Page | Sight::Redirect)
+                if probe && self.ordinary.contains(&self.alike) =>
+            {
+                self.stage = Stage::Clear;
+                self.end_run();
+                (Effect::Clear, Doubt::None)
+            }
+            (Stage::Suspected, Sight::Page | Sight::Redirect) if probe && can_check => {
                 self.stage = Stage::Checking;
                 (Effect::Check, Doubt::Checking)
             }
-            (Stage::Suspected, Sight::Page) if probe => {
+            (Stage::Suspected, Sight::Page | Sight::Redirect) if probe => {
                 self.stage = Stage::Clear;
                 self.checked = 0;
                 self.refused.clone_from(&self.run);
@@ -228,7 +250,7 @@ impl Suspicion {
                 self.make_ordinary(*alike);
                 (Effect::Clear, Doubt::None)
             }
-            (Stage::Checking, Sight::Page | Sight::Odd(_)) if probe => {
+            (Stage::Checking, Sight::Page | Sight::Redirect | Sight::Odd(_)) if probe => {
                 (Effect::Check, Doubt::Checking)
             }
             (Stage::Clear, Sight::Other) if self.run.is_empty() => (Effect::Nothing, Doubt::None),
@@ -242,7 +264,15 @@ impl Suspicion {
         if self.ordinary.contains(&alike) {
             self.end_run();
             self.usual.count(1, 1);
-            return (Effect::Nothing, Doubt::None);
+            self.ordinary_run = self.ordinary_run.saturating_add(1);
+            if self.ordinary_run < ORDINARY_RUN << self.long_runs {
+                return (Effect::Nothing, Doubt::None);
+            }
+            self.ordinary_run = 0;
+            self.long_runs = (self.long_runs + 1).min(LONG_RUNS_MAX);
+            self.remember(url, alike);
+            self.stage = Stage::Suspected;
+            return (Effect::Suspect, Doubt::Suspected);
         }
         if alike != self.alike {
             self.end_run();
@@ -253,7 +283,8 @@ impl Suspicion {
             self.often = self.often.saturating_add(OFTEN_ODD);
         }
         self.remember(url, alike);
-        let alarms = self.false_alarms.min(RARER_MAX);
+        let kinds = self.ordinary.len() as u8 / 2;
+        let alarms = self.false_alarms.saturating_add(kinds).min(RARER_MAX);
         let rare = RARE_RUN * RARER.powi(alarms.into());
         let is_rare = self.usual.of_run(self.run.len() as u8) < rare;
         let is_often = self.often >= OFTEN_LEVEL << alarms;
@@ -311,6 +342,7 @@ impl Suspicion {
         self.run.len() <= RUN_MAX
             && self.refused.len() <= RUN_MAX
             && self.ordinary.len() <= ORDINARY_MAX
+            && self.long_runs <= LONG_RUNS_MAX
             && self.usual.is_plausible()
             && self.errors.is_plausible()
     }
@@ -333,6 +365,8 @@ impl Suspicion {
             often,
             limit,
             ordinary,
+            ordinary_run,
+            long_runs,
             usual,
             errors,
         } = self;
@@ -346,141 +380,9 @@ impl Suspicion {
             (*checked, *false_alarms),
             *often,
             *limit,
-            ordinary.clone(),
+            (ordinary.clone(), *ordinary_run, *long_runs),
             errors.rank(),
         )
-    }
-}
-
-impl Host {
-    /// Returns what is known of the suspicion, since the first odd answer.
-    pub(super) fn suspicion(&self) -> Option<&Suspicion> {
-        self.rare.as_ref()?.suspicion.as_deref()
-    }
-
-    /// Returns whether an answer is one that proved to be a limit of this host.
-    #[inline]
-    pub(super) fn is_known_limit(&self, report: &Report) -> bool {
-        let limit = self.suspicion().and_then(|suspicion| suspicion.limit);
-        limit.is_some() && report.odd().or(report.trouble()) == limit
-    }
-
-    /// Handles the suspicion after a report. Returns what it says about the page's answer.
-    #[inline]
-    pub(super) fn suspect(
-        &mut self,
-        now: Timestamp,
-        lease: Option<&Lease>,
-        report: &Report,
-        rng: &mut Rng,
-    ) -> Doubt {
-        if self.suspicion().is_none() && report.odd().is_none() {
-            return Doubt::None;
-        }
-        self.see(now, lease, report, rng)
-    }
-
-    /// Notes an answer that tells whether errors are those of an overloaded host. Returns whether
-    /// this one is.
-    #[inline]
-    pub(super) fn is_refused_by_error(
-        &mut self,
-        now: Timestamp,
-        lease: Option<&Lease>,
-        report: &Report,
-        config: &Config,
-    ) -> bool {
-        let Some(lease) = lease else {
-            return false;
-        };
-        if report.signal == Signal::Ok {
-            return self.suspicion().is_some() && self.try_errors(now, lease, false, config);
-        }
-        self.may_be_an_overload(report)
-            && !self.has_failed(report.resource.map(Resource::short))
-            && self.try_errors(now, lease, true, config)
-    }
-
-    /// Returns whether an overload may cause the error. A host that refuses by status needs none.
-    fn may_be_an_overload(&self, report: &Report) -> bool {
-        report.is_error() && (report.signal == Signal::UrlError || !self.says_refusals())
-    }
-
-    #[cold]
-    fn try_errors(
-        &mut self,
-        now: Timestamp,
-        lease: &Lease,
-        is_error: bool,
-        config: &Config,
-    ) -> bool {
-        let (next, rate) = (self.leases.next().0, self.bounds(now, config).rate.per_s);
-        let suspicion = self.rare().suspicion.get_or_insert_default();
-        (suspicion.errors).is_refusal(now, is_error, lease.id.0, next, rate)
-    }
-
-    /// Returns whether the answer may be a refusal of an overloaded host.
-    pub(super) fn may_be_overload(&self, report: &Report) -> bool {
-        let suspicion = self.suspicion();
-        self.may_be_an_overload(report) && suspicion.is_some_and(|known| known.errors.is_overload())
-    }
-
-    /// Returns the rate at which a trial tells whether errors are those of an overloaded host,
-    /// requests per second.
-    #[inline]
-    pub(super) fn trial_rate(&self) -> Option<f64> {
-        self.suspicion()?.errors.rate()
-    }
-
-    #[cold]
-    fn see(
-        &mut self,
-        now: Timestamp,
-        lease: Option<&Lease>,
-        report: &Report,
-        rng: &mut Rng,
-    ) -> Doubt {
-        let Some(lease) = lease else {
-            return self.suspicion().map_or(Doubt::None, Suspicion::doubt);
-        };
-        // Reports without a URL count as reports about different ones.
-        let url = report.resource.map_or(lease.id.0 as u32, Resource::short);
-        let has_served = self.latency.p50().is_some();
-        let sight = Sight::of(report);
-        if !has_served && matches!(sight, Sight::Odd(_)) {
-            // A host that never served a page is no host that changed.
-            return Doubt::None;
-        }
-        let rare = self.rare();
-        let suspicion = rare.suspicion.get_or_insert_default();
-        let (effect, doubt) = suspicion.see(url, &sight, lease.is_probe(), report.was_served);
-        match effect {
-            // The probe told nothing. Other signals than these are judged with the breaker.
-            Effect::Nothing
-                if lease.is_probe()
-                    && matches!(report.signal, Signal::Ok | Signal::UrlError)
-                    && suspicion.is_active() =>
-            {
-                rare.quarantine.probe_lost();
-            }
-            Effect::Nothing => {}
-            Effect::Suspect | Effect::Refused => {
-                rare.quarantine.failure(now, &RESTS, rng);
-            }
-            Effect::Check => rare
-                .quarantine
-                .check_next(now + check_after(rare.quarantine.rests())),
-            Effect::Clear => rare.quarantine.success(),
-        }
-        doubt
-    }
-}
-
-/// Returns the rest between a proof that came after `rests` rests and a page that was refused.
-fn check_after(rests: u8) -> Duration {
-    match rests {
-        ..2 => CHECK_AFTER,
-        _ => (RESTS.rest_min * (1 << (rests - 1).min(9))).min(CHECK_AFTER_MAX),
     }
 }
 

@@ -11,10 +11,10 @@ struct Bucket {
 
 impl Bucket {
     /// Returns what the answer to a request at `now` shares with others.
-    fn refuses(&mut self, now: Timestamp, was_served: bool) -> Option<u32> {
+    fn refuses(&mut self, now: Timestamp, can_check: bool) -> Option<u32> {
         let added = now.since(self.at).as_secs_f64() * self.rate;
         (self.tokens, self.at) = (self.burst.min(self.tokens + added), now);
-        if was_served && self.is_cached {
+        if can_check && self.is_cached {
             return None;
         }
         let has_token = self.tokens >= 1.0;
@@ -40,21 +40,21 @@ proptest! {
         let mut doubt = Doubt::None;
         for page in 0..400 {
             // As `fetch` does: a proof while the host is suspected, then a refused page.
-            let (url, was_served) = match (doubt, served.first()) {
+            let (url, can_check) = match (doubt, served.first()) {
                 (Doubt::Suspected, Some(first)) => (String::clone(first), true),
                 (Doubt::Checking, _) if !refused.is_empty() => (refused.remove(0), false),
                 _ => (format!("page/{page}"), false),
             };
             let grant = site.granted();
-            let alike = bucket.refuses(site.now, was_served);
-            doubt = site.told(grant, &*url, answer(alike, was_served)).doubt;
+            let alike = bucket.refuses(site.now, can_check);
+            doubt = site.told(grant, &*url, answer(alike, can_check)).doubt;
             if doubt == Doubt::Limited {
                 return Ok(());
             }
             prop_assert!(alike.is_none() || doubt != Doubt::None || served.is_empty(), "{page}");
             match alike {
                 None => served.push(url),
-                Some(_) if !was_served => refused.push(url),
+                Some(_) if !can_check => refused.push(url),
                 Some(_) => {}
             }
         }

@@ -5,14 +5,16 @@ use http::Method;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Rng;
 use crate::config::Config;
 use crate::control::LawConfig;
 use crate::fault::{Company, Outage};
-use crate::host::{AcquireRequest, Decision, Directions, Grant};
+use crate::host::{AcquireRequest, Decision, Directions, Grant, Host};
 use crate::retry::{Attempt, Next, Policy};
-use crate::signal::Alike;
+use crate::signal::{Alike, Resource};
+use crate::{Rng, Timestamp};
 
+#[path = "suspicion_among_others_tests.rs"]
+mod among_others;
 #[path = "suspicion_slow_limit_tests.rs"]
 mod slow_limit;
 
@@ -42,8 +44,8 @@ impl Site {
     }
 
     /// Sends the request for `url` as soon as it may leave, and reports its answer.
-    fn send(&mut self, url: &str, alike: Option<u32>, was_served: bool) -> Directions {
-        self.report(url, answer(alike, was_served))
+    fn send(&mut self, url: &str, alike: Option<u32>, can_check: bool) -> Directions {
+        self.report(url, answer(alike, can_check))
     }
 
     /// Sends the request for `url` as soon as it may leave, and reports `report`.
@@ -105,7 +107,7 @@ impl Site {
 }
 
 /// Returns the report on a page, or on a 403 that shares `alike` with others.
-fn answer(alike: Option<u32>, was_served: bool) -> Report {
+fn answer(alike: Option<u32>, can_check: bool) -> Report {
     let (signal, status) = match alike {
         Some(_) => (Signal::UrlError, 403),
         None => (Signal::Ok, 200),
@@ -113,7 +115,7 @@ fn answer(alike: Option<u32>, was_served: bool) -> Report {
     Report {
         status: Some(status),
         alike: alike.map_or(Alike::Nothing, Alike::Of),
-        was_served,
+        can_check,
         ..Report::of(signal)
     }
 }
@@ -169,11 +171,19 @@ fn pages_that_are_refused_again_after_two_proofs_make_their_answer_ordinary() {
     assert_eq!(site.send("bad/2", Some(403), false).doubt, Doubt::None);
     assert!(site.now.since(began) < Duration::from_secs(13));
     let began = site.now;
+    let mut rests = 0;
     for page in 0..100 {
         let directions = site.send(&format!("more/{page}"), Some(403), false);
-        assert_eq!((directions.doubt, directions.quarantines), (Doubt::None, 0));
+        if directions.doubt == Doubt::Suspected {
+            rests += 1;
+            assert_eq!(site.send("good/0", None, true).doubt, Doubt::None);
+        }
     }
-    assert!(site.now.since(began) < Duration::from_secs(11), "10/s");
+    assert_eq!(rests, 2, "after 16 and 32 in a row");
+    assert!(
+        site.now.since(began) < Duration::from_secs(16),
+        "10/s and rests"
+    );
     assert_eq!(site.send("other", Some(404), false).doubt, Doubt::Unclear);
 }
 
@@ -205,7 +215,7 @@ fn a_proof_without_an_answer_is_sent_again() {
             "good/0",
             Report {
                 status,
-                was_served: true,
+                can_check: true,
                 ..Report::of(signal)
             },
         );

@@ -86,7 +86,12 @@ fn a_closed_key_says_what_happened_and_when_it_is_tried_again() {
     for (report, times, begins, holds) in [
         (&refused, 5, "no connection; next try in ", " s"),
         (&blocked, 2, "blocked (403); next try in ", " s"),
-        (&told, 1, "waits 12", " s: hold, Retry-After (429, Retry-After: 120)"),
+        (
+            &told,
+            1,
+            "waits 12",
+            " s: hold, Retry-After (429, Retry-After: 120)",
+        ),
     ] {
         let line = line_after(report, times);
         assert!(line.starts_with(begins) && line.ends_with(holds), "{line}");

@@ -199,8 +199,9 @@ pub struct Report {
     pub resource: Option<Resource>,
     /// What the answer shares with others that may be refusals.
     pub alike: Alike,
-    /// Whether the host served this URL before, so an odd answer is a refusal.
-    pub was_served: bool,
+    /// Whether the caller keeps refused pages of this host, and asks for one of them next if this
+    /// request is served. It then tells whether they were refused by a limit.
+    pub can_check: bool,
     /// Whether this page failed before while its host served others
     /// ([`crate::fault::Failures::own`]). A further failure then says nothing about the host.
     pub failed_before: bool,
@@ -227,7 +228,7 @@ impl Report {
             of_scope: false,
             resource: None,
             alike: Alike::Status,
-            was_served: false,
+            can_check: false,
             failed_before: false,
             used: UnitCosts::NONE,
         }

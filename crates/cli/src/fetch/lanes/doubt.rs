@@ -4,16 +4,23 @@
 //! got such answers until the doubt is over. If they were refusals, the pages are requested again;
 //! otherwise the answers were theirs. The proof is a request for a page that was served before.
 
+use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 
 use politely::core::Timestamp;
 use politely::core::host::Doubt;
 use politely::core::signal::Alike;
+use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::lane::Lane;
 use super::pending::Pending;
 use super::sample::Sample;
 use super::{LaneId, Lanes, Refused};
+
+/// The number of short texts that are remembered of a host. A refusal may come between pages, and
+/// in some forms.
+const TEXTS_MAX: usize = 16;
 
 /// A page whose answer may be a refusal, with its result in case it is none.
 pub(crate) struct Kept {
@@ -31,16 +38,31 @@ pub(crate) struct Kept {
 /// What a lane knows about its host's answers.
 #[derive(Default)]
 pub(crate) struct Doubts {
-    /// A page that the host served before, without a redirect.
-    pub(super) served: Option<Box<str>>,
-    /// The texts of the first page, and of the last one, if they were short.
-    first: Option<u32>,
-    last: Option<u32>,
+    pub(super) known: Known,
+    /// The short texts that came last, and whether each came more than once.
+    texts: VecDeque<(u32, bool)>,
     /// The target of the last redirect.
     target: Option<u32>,
     pub(super) pages: Vec<Kept>,
     /// What core said last.
     doubt: Doubt,
+    /// Whether the next request to a suspected host is for a page that was not tried, and not for
+    /// one that it served.
+    is_pages_turn: bool,
+}
+
+/// What a later run needs to tell refusals from pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    /// A page that the host served.
+    pub(super) served: Option<Box<str>>,
+    /// Whether that page is certain to have a URL for more than one request.
+    is_lasting: bool,
+    /// The text of the first page, if it was short.
+    first: Option<u32>,
+    /// Whether this changed since it was stored.
+    #[serde(skip)]
+    is_new: bool,
 }
 
 /// What an answer looks like beside others of its host.
@@ -67,14 +89,9 @@ impl Look {
 }
 
 impl Doubts {
-    /// Returns whether the next request is for a page that was served before.
-    pub(super) fn wants_proof(&self) -> bool {
-        self.doubt == Doubt::Suspected && self.served.is_some()
-    }
-
     /// Returns the look of an answer to a page.
     fn look(&mut self, sample: Sample) -> Look {
-        let has_served = self.served.is_some();
+        let has_served = self.known.served.is_some();
         let alike = sample.alike();
         match sample {
             // A host that never served a page is no host that changed.
@@ -85,10 +102,10 @@ impl Doubts {
             },
             Sample::Status(_) | Sample::Target(_) => Look::Page,
             Sample::Text(text) => {
-                let last = self.last.replace(text);
-                if *self.first.get_or_insert(text) == text || !has_served {
+                let is_known = self.remember_text(text);
+                if self.known.first_text(text) == text || !has_served {
                     Look::Page
-                } else if last == Some(text) {
+                } else if is_known {
                     Look::Odd(alike)
                 } else {
                     Look::New(alike)
@@ -97,13 +114,63 @@ impl Doubts {
         }
     }
 
+    fn has_come(&self, text: u32) -> bool {
+        self.texts.iter().any(|(known, _)| *known == text)
+    }
+
+    /// Notes a short text, and returns whether it came before. Those that came once make room first.
+    fn remember_text(&mut self, text: u32) -> bool {
+        let at = self.texts.iter().position(|(known, _)| *known == text);
+        if let Some(at) = at {
+            self.texts.remove(at);
+        } else if self.texts.len() >= TEXTS_MAX {
+            let once = self.texts.iter().rposition(|(_, is_again)| !is_again);
+            self.texts.remove(once.unwrap_or(TEXTS_MAX - 1));
+        }
+        self.texts.push_front((text, at.is_some()));
+        at.is_some()
+    }
+
     /// Returns the look of the answer to a page that was served before.
     fn look_of_proof(&self, sample: Sample) -> Look {
         match sample {
             Sample::Target(target) if self.target != Some(target) => Look::Page,
-            Sample::Text(text) if self.last != Some(text) || self.first == Some(text) => Look::Page,
+            Sample::Text(text) if !self.has_come(text) || self.known.first == Some(text) => {
+                Look::Page
+            }
             _ => Look::Odd(sample.alike()),
         }
+    }
+}
+
+impl Known {
+    /// Returns the text of the first page: `text`, if this is the first.
+    fn first_text(&mut self, text: u32) -> u32 {
+        self.is_new |= self.first.is_none();
+        *self.first.get_or_insert(text)
+    }
+}
+
+impl Lane {
+    /// Returns whether the next request is for a page that was served before.
+    pub(super) fn wants_proof(&self) -> bool {
+        let doubts = &self.doubts;
+        let is_pages_turn = doubts.is_pages_turn && self.untried() > 0;
+        doubts.doubt == Doubt::Suspected && doubts.known.served.is_some() && !is_pages_turn
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_empty() && self.in_flight == 0
+    }
+
+    /// Returns whether pages are kept that may have been refused.
+    pub(crate) fn keeps_refused(&self) -> bool {
+        !self.doubts.pages.is_empty()
+    }
+
+    /// Continues with what an earlier run knew.
+    pub(crate) fn restore_known(&mut self, known: Known) {
+        self.doubts.known = known;
     }
 }
 
@@ -118,11 +185,30 @@ impl Lanes {
         }
     }
 
-    /// Records a page that lane `id` served without a redirect.
-    pub(crate) fn served_page(&mut self, id: LaneId, url: &str) {
-        let served = &mut self.all[id as usize].doubts.served;
-        if served.is_none() {
-            *served = Some(url.into());
+    /// Records a page that lane `id` served. Its URL is certain to serve more than one request if it
+    /// `is_lasting`.
+    pub(crate) fn served_page(&mut self, id: LaneId, url: &str, is_lasting: bool) {
+        let known = &mut self.all[id as usize].doubts.known;
+        if known.served.is_none() || is_lasting && !known.is_lasting {
+            known.served = Some(url.into());
+            (known.is_lasting, known.is_new) = (is_lasting, true);
+        }
+    }
+
+    /// Returns what changed of what lane `id` knows, for a later run.
+    pub(crate) fn take_known(&mut self, id: LaneId) -> Option<(String, Known)> {
+        let lane = &mut self.all[id as usize];
+        let is_new = std::mem::take(&mut lane.doubts.known.is_new);
+        is_new.then(|| (lane.origin.to_string(), lane.doubts.known.clone()))
+    }
+
+    /// Returns what could not be stored. The next call takes it again.
+    pub(crate) fn put_back_known(&mut self, known: &[(String, Known)]) {
+        for (origin, _) in known {
+            if let Some(&id) = self.by_origin.get(origin.as_str()) {
+                self.all[id as usize].doubts.known.is_new = true;
+                self.learned(id);
+            }
         }
     }
 
@@ -132,20 +218,28 @@ impl Lanes {
         if lane.set_aside.is_some() {
             return self.begin_again(page.pending, now);
         }
+        let is_redirected = page.pending.home != id;
         lane.doubts.pages.push(page);
         self.waiting += 1;
+        if is_redirected && !self.redirected.contains(&id) {
+            self.redirected.push(id);
+        }
     }
 
     /// Handles what a report about lane `id`, with an answer that looks like `look`, says about its
     /// host.
     pub(crate) fn doubt(&mut self, id: LaneId, doubt: Doubt, look: Look, now: Timestamp) {
-        let is_doubted = matches!(doubt, Doubt::Unclear | Doubt::Suspected);
-        if is_doubted && let Look::Odd(alike) = look {
+        if doubt == Doubt::Unclear
+            && let Look::Odd(alike) = look
+        {
             // Another kind of answer began, so the kept ones were theirs.
             self.finish_kept(id, now, |kept| kept.alike != alike);
         }
         let lane = &mut self.all[id as usize];
-        lane.doubts.doubt = doubt;
+        let doubts = &mut lane.doubts;
+        let is_still = doubt == Doubt::Suspected && doubts.doubt == doubt;
+        doubts.is_pages_turn = is_still && !doubts.is_pages_turn;
+        doubts.doubt = doubt;
         match doubt {
             Doubt::Unclear | Doubt::Suspected => {}
             Doubt::Checking => {
@@ -159,13 +253,33 @@ impl Lanes {
         }
     }
 
-    /// Ends the pages that are kept if lane `id` has nothing left that could tell.
+    /// Ends the pages that are kept if nothing is left that could tell: no page of lane `id`, and none
+    /// that redirects may bring from where they began.
     pub(super) fn settle_kept(&mut self, id: LaneId, now: Timestamp) {
         let lane = &self.all[id as usize];
-        let is_over = lane.is_empty() && lane.in_flight == 0;
-        if is_over && !lane.doubts.wants_proof() {
-            self.finish_kept(id, now, |_| true);
+        if lane.doubts.pages.is_empty() || !lane.is_over() || lane.wants_proof() {
+            return;
         }
+        let homes = lane.doubts.pages.iter().map(|kept| kept.pending.home);
+        let over: HashSet<LaneId> = homes.filter(|&home| self.is_over(home)).collect();
+        self.finish_kept(id, now, |kept| over.contains(&kept.pending.home));
+    }
+
+    fn is_over(&self, id: LaneId) -> bool {
+        let lane = &self.all[id as usize];
+        lane.is_over() || lane.set_aside.is_some()
+    }
+
+    /// Ends pages that are kept where redirects led, once no more of them come. Returns whether there
+    /// were any.
+    pub(super) fn settle_redirected(&mut self, now: Timestamp) -> bool {
+        for id in std::mem::take(&mut self.redirected) {
+            self.settle_kept(id, now);
+            if self.all[id as usize].keeps_refused() {
+                self.redirected.push(id);
+            }
+        }
+        !self.finished.is_empty()
     }
 
     /// Ends kept pages with their answers, or continues where these lead.

@@ -11,7 +11,7 @@ fn doubted(pages: u64) -> Lanes {
     let urls: Vec<(&str, u64)> = (1..=pages).map(|number| ("http://a/", number)).collect();
     let mut lanes = lanes(false, &urls);
     lanes.close_input();
-    lanes.served_page(0, SERVED);
+    lanes.served_page(0, SERVED, true);
     lanes
 }
 
@@ -97,7 +97,7 @@ fn the_pages_of_a_host_that_refuses_everything_are_set_aside() {
     answer(&mut lanes, Doubt::Unclear);
     lanes.block(0, "blocked by the host".to_owned(), at(1.0));
     assert!(matches!(take(&mut lanes, at(1.0)), Take::Done));
-    assert_eq!(lanes.pages_aside(), 3);
+    assert!(lanes.set_aside(0).is_some());
     let drained = std::iter::from_fn(|| lanes.drain(0)).count();
     assert_eq!(drained, 3);
 }
@@ -111,6 +111,28 @@ fn a_text_that_follows_others_twice_is_a_refusal_and_the_first_text_is_none() {
     assert!(matches!((look(2), look(3)), (Look::New(_), Look::New(_))));
     assert!(matches!(look(3), Look::Odd(_)));
     assert_eq!(look(1), Look::Page);
+    for page in 10..50 {
+        assert!(matches!(look(page), Look::New(_)), "{page}");
+    }
+    assert!(matches!(look(3), Look::Odd(_)), "also between pages");
+}
+
+/// The page of the proof may be gone, with an answer of its own.
+#[test]
+fn a_refused_proof_is_followed_by_a_page_that_was_not_tried() {
+    let mut lanes = doubted(6);
+    for doubt in [Doubt::Unclear, Doubt::Unclear, Doubt::Suspected] {
+        answer(&mut lanes, doubt);
+    }
+    for next in [4, 5] {
+        let (id, proof) = sent(take(&mut lanes, at(1.0)));
+        assert_eq!(proof.purpose, Purpose::Proof);
+        lanes.doubt(id, Doubt::Suspected, Look::Odd(404), at(1.0));
+        lanes.came_back(id, at(1.0));
+        assert_eq!(answer(&mut lanes, Doubt::Suspected), next);
+    }
+    assert!(lanes.lane(0).keeps_refused());
+    assert_eq!(lanes.waiting(), 6, "none ended with its answer");
 }
 
 #[test]

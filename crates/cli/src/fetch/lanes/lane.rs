@@ -203,7 +203,7 @@ impl Lane {
     }
 
     pub(super) fn next(&mut self, now: Timestamp) -> Next {
-        let is_doubted = self.doubts.wants_proof();
+        let is_doubted = self.wants_proof();
         if self.awaits == Some(Awaited::Keys) || self.is_empty() && !is_doubted {
             return Next::Nothing;
         }
@@ -319,8 +319,8 @@ impl Lane {
 
     /// Returns the URL of the next request, as far as it is known before a permit is acquired.
     pub(crate) fn next_url(&self) -> Option<Url> {
-        if self.doubts.wants_proof() {
-            return Url::parse(self.doubts.served.as_deref()?).ok();
+        if self.wants_proof() {
+            return Url::parse(self.doubts.known.served.as_deref()?).ok();
         }
         match self.errands.front() {
             Some(errand) => errand.url(),
@@ -330,7 +330,7 @@ impl Lane {
 
     /// Returns the next request, if it was sent before. A proof is for a page that is kept.
     pub(crate) fn next_returned(&self) -> Option<&Pending> {
-        if self.doubts.wants_proof() {
+        if self.wants_proof() {
             return self.doubts.pages.first().map(|kept| &*kept.pending);
         }
         if let Some(errand) = self.errands.front() {

@@ -91,6 +91,8 @@ pub(crate) struct Lanes {
     dirty: Vec<LaneId>,
     /// Pages that were kept in doubt, and whose answers turned out to be theirs.
     finished: Vec<(LaneId, Kept)>,
+    /// Lanes that keep pages in doubt which began elsewhere.
+    redirected: Vec<LaneId>,
     sum: Tally,
     /// Whether the network of this machine works.
     machine: Machine,
@@ -123,6 +125,7 @@ impl Lanes {
             low: Vec::new(),
             dirty: Vec::new(),
             finished: Vec::new(),
+            redirected: Vec::new(),
             sum: Tally::default(),
             machine: Machine::default(),
             paused: Vec::new(),
@@ -289,7 +292,7 @@ impl Lanes {
         self.settle_kept(id, now);
         // The answer may make the next request due sooner.
         let lane = &self.all[id as usize];
-        if !lane.is_empty() || lane.doubts.wants_proof() {
+        if !lane.is_empty() || lane.wants_proof() {
             self.schedule(id, now);
         } else {
             self.rests(id, Timestamp::NEVER, now);

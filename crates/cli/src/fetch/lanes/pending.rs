@@ -164,6 +164,11 @@ impl Pending {
         }
     }
 
+    /// Returns whether the present URL is the page's own, or where its redirects lead for good.
+    pub(crate) const fn is_at_lasting_url(&self) -> bool {
+        !self.is_temporary
+    }
+
     /// Returns whether the next try is at the page's own URL, and not at the target of a redirect.
     pub(crate) fn begins_again(&self) -> bool {
         self.purpose == Purpose::Page && self.hop.is_some() && self.is_temporary

@@ -55,27 +55,82 @@ impl Sample {
     }
 }
 
-/// Returns a hash of the target of a redirect, unless it has the path of `url` too.
+/// Returns a hash of the target of a redirect, unless it has the path of `url` too. Of a target below
+/// that path only the rest counts, as in `/items/7` to `/items/7/blocked`.
 fn target(headers: &HeaderMap, url: &Url) -> Option<u32> {
     let location = headers.get(LOCATION)?.to_str().ok()?;
     let to = url.join(location).ok()?;
     let path = |url: &Url| url[Position::BeforePath..Position::AfterPath].to_owned();
-    (path(&to) != path(url)).then(|| xxh3_64(to[..Position::AfterPath].as_bytes()) as u32)
+    let (own, whole) = (path(url), path(&to));
+    let below = whole.strip_prefix(own.trim_end_matches('/'));
+    let below = below.filter(|below| below.starts_with('/') && own != "/");
+    match below {
+        _ if own == whole => None,
+        Some("/") => None,
+        Some(below) => Some(xxh3_64(below.as_bytes()) as u32),
+        None => Some(xxh3_64(to[..Position::AfterPath].as_bytes()) as u32),
+    }
 }
 
-/// Returns a hash of the words in the answer to `url`, without those that contain a digit, and
-/// those of the URL.
+/// Returns a hash of the words in the answer to `url`, without those that contain a digit, those of
+/// the URL, and those inside of tags.
 fn hash(body: &[u8], url: &Url) -> u32 {
     let host = url.host_str().unwrap_or_default().as_bytes();
-    let own: Vec<&[u8]> = words(url[Position::BeforePath..].as_bytes()).collect();
+    let address = url[Position::BeforePath..].as_bytes();
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || !byte.is_ascii();
+    let parts = address.split(|byte| !is_letter(byte));
+    let own: Vec<&[u8]> = words(address).chain(parts).collect();
+    let is_own = |word: &[u8]| own.iter().any(|part| part.eq_ignore_ascii_case(word));
+    let text = visible(body);
     let mut hash = Xxh3::new();
-    for word in words(body) {
+    for word in words(&text) {
         let is_host = !host.is_empty() && word.windows(host.len()).any(|part| part == host);
-        if !is_host && !own.contains(&word) && !word.iter().any(u8::is_ascii_digit) {
+        if !is_host && !is_own(word) && !word.iter().any(u8::is_ascii_digit) {
             hash.update(word);
         }
     }
     hash.digest() as u32
+}
+
+/// Returns a page without its tags, scripts and styles. Their attributes often have a token of the
+/// request. What has no tags stays as it is.
+fn visible(body: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(body.len());
+    let mut rest = body;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'<') {
+        text.extend_from_slice(&rest[..at]);
+        text.push(b' ');
+        let tag = &rest[at + 1..];
+        if !tag
+            .first()
+            .is_some_and(|byte| byte.is_ascii_alphabetic() || b"/!".contains(byte))
+        {
+            text.push(b'<');
+            rest = tag;
+            continue;
+        }
+        let name = |name: &[u8]| {
+            tag.get(..name.len())
+                .is_some_and(|tag| tag.eq_ignore_ascii_case(name))
+        };
+        let end: &[u8] = if name(b"script") {
+            b"</script"
+        } else if name(b"style") {
+            b"</style"
+        } else {
+            b">"
+        };
+        let length = tag
+            .windows(end.len())
+            .position(|part| part.eq_ignore_ascii_case(end));
+        rest = match length {
+            Some(at) if end == b">" => &tag[at + 1..],
+            Some(at) => &tag[at..],
+            None => &[],
+        };
+    }
+    text.extend_from_slice(rest);
+    text
 }
 
 /// Returns the words of a text. A path is one word.
@@ -167,6 +222,36 @@ mod tests {
         for to in ["https://a.example/1", "/1?session=7", "http://[", "//:"] {
             assert_eq!(redirect("http://a.example/1", to), None, "{to}");
         }
+    }
+
+    #[test]
+    fn tokens_in_tags_and_scripts_do_not_tell_refusals_apart() {
+        let page = |token: &str, title: &str| {
+            let slug = title.to_lowercase().replace(' ', "-");
+            let body = format!(
+                "<html><script>let t = '{token}'; if (1 < 2) go()</script><img src=/c/{token}.jpg>\
+                 <p>Type the letters to read {title}.<form action='/{token}'>"
+            );
+            sample(None, &format!("http://a.example/read/{slug}"), &body)
+        };
+        let first = page("qwertz", "Red Cats");
+        assert_eq!(first, page("azerty", "Blue Dogs"));
+        let other = sample(None, "http://a.example/x", "<p>Type the letters to write.");
+        assert_ne!(first, other);
+        let unfinished = sample(None, "http://a.example/x", "1 < 2 and <b");
+        assert!(unfinished.is_some());
+    }
+
+    #[test]
+    fn redirects_below_the_own_path_are_alike_and_a_final_slash_is_none() {
+        let blocked = redirect("http://a.example/item/7", "/item/7/_block/stop");
+        assert_eq!(
+            blocked,
+            redirect("http://a.example/other/8", "/other/8/_block/stop")
+        );
+        assert!(blocked.is_some());
+        assert_eq!(redirect("http://a.example/item", "/item/"), None);
+        assert_ne!(blocked, redirect("http://a.example/", "/_block/stop"));
     }
 
     #[test]

@@ -52,12 +52,6 @@ impl Lanes {
         })
     }
 
-    /// Returns the number of pages of lanes that are set aside.
-    pub(crate) fn pages_aside(&self) -> u64 {
-        let aside = self.all.iter().filter(|lane| lane.set_aside.is_some());
-        aside.map(|lane| lane.pages_waiting() as u64).sum()
-    }
-
     /// Takes one page out of lane `id`, whose pages are not fetched any more. Returns `None` if the
     /// next page must be taken out of the crawl first, or none is left.
     pub(crate) fn drain_any(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {

@@ -151,7 +151,7 @@ impl Lanes {
                 },
                 Next::Prove => match may_leave(lane) {
                     Ok(permit) => {
-                        if let Some(url) = &lane.doubts.served {
+                        if let Some(url) = &lane.doubts.known.served {
                             let mut pending = Box::new(Pending::proof(id, url));
                             if let Some(page) = lane.next_returned() {
                                 pending.through = page.through;
@@ -169,7 +169,7 @@ impl Lanes {
                 }
             }
         }
-        if self.end_held(now) {
+        if self.settle_redirected(now) || self.end_held(now) {
             return self.take(now, may_leave);
         }
         // The queue may still hold entries that are out of date.
@@ -286,7 +286,7 @@ impl Lanes {
             lane.awaits = Some(Awaited::Pages);
             self.low.push(id);
         }
-        if !lane.is_empty() && !lane.doubts.wants_proof() {
+        if !lane.is_empty() && !lane.wants_proof() {
             self.schedule(id, now);
         }
         pending

@@ -119,6 +119,9 @@ impl Engine {
         if let (Ok(true), Ok(url)) = (store.is_http1(&lane.origin), Url::parse(&lane.origin)) {
             self.clients.http1_origins.restore(&url);
         }
+        if let Ok(Some(known)) = store.known(&lane.origin) {
+            lane.restore_known(known);
+        }
         if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
             let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);
             let left = robots::TTL.as_secs().saturating_sub(age);

@@ -11,6 +11,7 @@ use std::sync::{PoisonError, RwLock};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::exit::{Wrong, io_words, make_folder};
+use crate::fetch::lanes::doubt::Known;
 use crate::fetch::robots::Cached;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -19,8 +20,11 @@ const ROBOTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("robots");
 /// Origins that HTTP/1.1 is spoken with.
 const HTTP1: TableDefinition<'_, &str, ()> = TableDefinition::new("http1");
 
+/// What is known of the pages of origins, to tell refusals from them.
+const KNOWN: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("known");
+
 /// The version of the format. It is raised when a record's meaning changes.
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 
 /// Changes gathered for one write.
 #[derive(Debug, Default)]
@@ -29,6 +33,20 @@ pub(crate) struct Batch {
     pub(crate) robots: Vec<(String, Cached)>,
     /// Origins that speak HTTP/1.1 only.
     pub(crate) http1: Vec<String>,
+    /// What is known of the pages of origins.
+    pub(crate) known: Vec<(String, Known)>,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            keys,
+            robots,
+            http1,
+            known,
+        } = self;
+        keys.is_empty() && robots.is_empty() && http1.is_empty() && known.is_empty()
+    }
 }
 
 pub(crate) struct Store {
@@ -117,6 +135,7 @@ impl Store {
                 change.open_table(KEYS)?;
                 change.open_table(ROBOTS)?;
                 change.open_table(HTTP1)?;
+                change.open_table(KNOWN)?;
                 known.unwrap_or(FORMAT)
             };
             change.commit()?;
@@ -159,6 +178,15 @@ impl Store {
         })
     }
 
+    /// Returns what is known of the pages of `origin`.
+    pub(crate) fn known(&self, origin: &str) -> Result<Option<Known>> {
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(KNOWN)?;
+            let found = table.get(origin)?;
+            Ok(found.and_then(|known| postcard::from_bytes(known.value()).ok()))
+        })
+    }
+
     /// Returns whether HTTP/1.1 is spoken with `origin`.
     pub(crate) fn is_http1(&self, origin: &str) -> Result<bool> {
         self.call(|database| {
@@ -194,6 +222,12 @@ fn write(database: &Database, batch: &Batch) -> Result<()> {
         for origin in &batch.http1 {
             http1.insert(origin.as_str(), ())?;
         }
+        let mut table = change.open_table(KNOWN)?;
+        for (origin, known) in &batch.known {
+            if let Ok(bytes) = postcard::to_stdvec(known) {
+                table.insert(origin.as_str(), bytes.as_slice())?;
+            }
+        }
     }
     Ok(change.commit()?)
 }
@@ -216,6 +250,7 @@ mod tests {
                 keys: vec![("a".into(), vec![1, 2])],
                 robots: vec![("http://a".into(), cached.clone())],
                 http1: vec!["https://b".into()],
+                known: vec![("http://a".into(), Known::default())],
             })
             .unwrap();
         store.set_input_complete(true).unwrap();
@@ -227,6 +262,7 @@ mod tests {
         assert_eq!(store.robots("http://a").unwrap(), Some(cached));
         assert!(store.is_http1("https://b").unwrap());
         assert!(!store.is_http1("https://a").unwrap());
+        assert_eq!(store.known("http://a").unwrap(), Some(Known::default()));
     }
 
     #[test]

@@ -1,0 +1,52 @@
+//! Refusals among redirects, and among answers of the same kind that are ordinary.
+
+use super::*;
+
+/// Each page is reached by a redirect of the same host, and the targets are refused.
+#[test]
+fn redirects_between_refusals_end_no_run() {
+    let mut site = Site::new();
+    let redirect = |site: &mut Site, page: u32| {
+        let moved = Report {
+            status: Some(301),
+            ..Report::of(Signal::Ok)
+        };
+        site.report(format!("page/{page}").as_str(), moved).doubt
+    };
+    for page in 0..12 {
+        assert_eq!(redirect(&mut site, page), Doubt::None);
+        site.served(1);
+    }
+    let suspected = (12..20).find(|page| {
+        redirect(&mut site, *page);
+        let doubt = site.send(&format!("title/{page}"), Some(403), false).doubt;
+        doubt == Doubt::Suspected
+    });
+    assert!(suspected.is_some_and(|page| page < 16), "{suspected:?}");
+}
+
+/// Some pages are for members only, and later the host bans in the same status.
+#[test]
+fn a_ban_in_an_answer_that_was_ordinary_is_found_too() {
+    let mut site = Site::new();
+    site.served(8);
+    while site.until_suspected() > 0 {
+        site.send("good/0", None, true);
+        site.send("bad/1", Some(403), true);
+        site.send("good/0", None, true);
+        if site.send("bad/1", Some(403), true).doubt == Doubt::None {
+            break;
+        }
+    }
+    site.served(8);
+    let before = site.until_suspected();
+    assert!((8..=16).contains(&before), "{before}");
+    // A section of such pages costs one rest, and the next is longer.
+    assert_eq!(site.send("good/0", None, true).doubt, Doubt::None);
+    site.served(8);
+    assert_eq!(site.until_suspected(), 32);
+    for _ in 0..5 {
+        let directions = site.send("good/0", Some(403), true);
+        assert_eq!(directions.doubt, Doubt::Suspected);
+    }
+}
