@@ -184,10 +184,20 @@ export class Client {
     if (ms > 0) await this.#io.sleep(ms, signal);
   }
 
+  /** Logs one line, as `ClientOptions.log`. */
+  log(line: string): void {
+    this.#io.log(line);
+  }
+
   /** Logs why a permit was not reported, where an answer of the host must not be lost for that. */
   notReported(permit: Permit, why: unknown): void {
     if (!(why instanceof PolitelyError)) throw why;
-    this.#talk.io.log(`${permit.key}: not reported: ${why.message}`);
+    this.log(`${permit.key}: not reported: ${why.message}`);
+  }
+
+  /** Lets `close` wait for a call whose caller has gone. */
+  carry(call: Promise<unknown>): void {
+    this.#talk.background(call);
   }
 
   /** Closes the connections after the calls under way. Unreported permits end with their leases. */
