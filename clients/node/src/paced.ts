@@ -1,4 +1,6 @@
 // One request of an integration: its permits, and the reports about its answers.
+import { brotliDecompressSync, constants, unzipSync } from "node:zlib";
+
 import { Attempts } from "./attempts.js";
 import type { Client, Waiting } from "./client.js";
 import { bodyStartOf, errorKind, headersThatMatter, isReadWhole } from "./evidence.js";
@@ -51,6 +53,7 @@ export class Attempt {
   #kept: Uint8Array[] = [];
   #headReport: Promise<unknown> = Promise.resolve();
   #hasEnded = false;
+  #encoding = "";
 
   constructor(
     private readonly client: Client,
@@ -59,8 +62,12 @@ export class Attempt {
     private readonly used: UsageReader | undefined,
   ) {}
 
-  /** Takes the head of the answer. Returns whether its body decides on the next step, so is read first. */
-  head(status: number, headers: Iterable<readonly [string, string]>): boolean {
+  /**
+   * Takes the head of the answer. Returns whether its body decides on the next step, so is read first.
+   * `encoding` is the coding in which the parts of the body come.
+   */
+  head(status: number, headers: Iterable<readonly [string, string]>, encoding = ""): boolean {
+    this.#encoding = encoding;
     this.#head = {
       status,
       headers: headersThatMatter(headers, this.permit.sendBodies),
@@ -75,7 +82,7 @@ export class Attempt {
     this.#headReport = this.#report({ ...this.#head, bodyComing: true });
   }
 
-  /** Takes a part of the decoded body. */
+  /** Takes a part of the body. */
   part(bytes: Uint8Array, isWhole = false): void {
     this.#bytes += bytes.length;
     // The reader of the body may take the memory of its parts over.
@@ -90,7 +97,7 @@ export class Attempt {
     const { permit } = this;
     const { status = 0, headers: _, ...head } = this.#head;
     const kind = error === undefined ? undefined : errorKind(error);
-    const body = Buffer.concat(this.#kept);
+    const body = decoded(Buffer.concat(this.#kept), this.#encoding);
     this.#settle(body);
     if (kind) return this.#report({ ...head, error: kind });
     const bodyStart = isReadWhole(status, permit.sendBodies) ? bodyStartOf(status, body, permit.sendBodies) : undefined;
@@ -122,6 +129,24 @@ export class Attempt {
     } catch (why) {
       this.client.log(`${this.permit.key}: its use could not be read: ${String(why)}`);
     }
+  }
+}
+
+/** Returns what came of a body without its coding, or nothing if it is damaged. */
+function decoded(body: Buffer, encoding: string): Buffer {
+  const bounds = { maxOutputLength: BODY_USED_MAX };
+  try {
+    switch (encoding) {
+      case "gzip":
+      case "deflate":
+        return unzipSync(body, { ...bounds, finishFlush: constants.Z_SYNC_FLUSH });
+      case "br":
+        return brotliDecompressSync(body, { ...bounds, finishFlush: constants.BROTLI_OPERATION_FLUSH });
+      default:
+        return body;
+    }
+  } catch {
+    return Buffer.alloc(0);
   }
 }
 

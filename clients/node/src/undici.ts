@@ -1,0 +1,169 @@
+import type { Dispatcher } from "undici";
+
+import type { Client } from "./client.js";
+import { Paced, type Attempt, type PacedOptions } from "./paced.js";
+import type { Next } from "./wire.js";
+
+type Controller = Dispatcher.DispatchController;
+type Headers = Parameters<NonNullable<Dispatcher.DispatchHandler["onResponseStart"]>>[2];
+
+/**
+ * Returns an interceptor for undici 7 or later, for `new Agent().compose(polite(client))`. Requests
+ * wait for their permits, are reported, and are sent again if the coordinator says so and the body
+ * can be repeated: none, a text or bytes. Error answers come to the caller when they are whole. With
+ * a redirect interceptor that is composed after this one, each hop has a permit of its own.
+ */
+export function polite(client: Client, options: PacedOptions = {}): Dispatcher.DispatcherComposeInterceptor {
+  return (dispatch) => (request, handler) => {
+    void new PoliteDispatch(client, options, dispatch, request, handler).run();
+    return true;
+  };
+}
+
+/** An answer that was read whole before the next step was known. */
+interface Whole {
+  status: number;
+  headers: Headers;
+  statusText: string | undefined;
+  parts: Buffer[];
+  trailers: Headers;
+}
+
+/** The answer of an attempt that decides on the next step, or nothing if the caller has it already. */
+type Ended = { whole: Whole } | { error: Error } | undefined;
+
+/** One request, with a controller that works from its wait to the end of its body. */
+class PoliteDispatch implements Controller {
+  readonly #given = new AbortController();
+  readonly #paced: Paced;
+  #target: Controller | undefined;
+  #isPaused = false;
+
+  constructor(
+    private readonly client: Client,
+    options: PacedOptions,
+    private readonly dispatch: Dispatcher["dispatch"],
+    private readonly request: Dispatcher.DispatchOptions,
+    private readonly handler: Dispatcher.DispatchHandler,
+  ) {
+    const url = new URL(request.path, request.origin).href;
+    this.#paced = new Paced(client, url, request.method, options, request.body);
+  }
+
+  get aborted(): boolean {
+    return this.#given.signal.aborted;
+  }
+  get reason(): Error | null {
+    return this.#given.signal.reason ?? null;
+  }
+  get paused(): boolean {
+    return this.#isPaused;
+  }
+  get rawHeaders(): NonNullable<Controller["rawHeaders"]> | null {
+    return this.#target?.rawHeaders ?? null;
+  }
+  get rawTrailers(): NonNullable<Controller["rawTrailers"]> | null {
+    return this.#target?.rawTrailers ?? null;
+  }
+  abort(reason: Error): void {
+    this.#given.abort(reason);
+    this.#target?.abort(reason);
+  }
+  pause(): void {
+    this.#isPaused = true;
+    this.#target?.pause();
+  }
+  resume(): void {
+    this.#isPaused = false;
+    this.#target?.resume();
+  }
+
+  async run(): Promise<void> {
+    try {
+      this.handler.onRequestStart?.(this, {});
+      const ended = await this.#answer();
+      if (ended && "error" in ended) throw ended.error;
+      if (ended) this.#pass(ended.whole);
+    } catch (error) {
+      this.handler.onResponseError?.(this, error as Error);
+    }
+  }
+
+  #pass({ status, headers, statusText, parts, trailers }: Whole): void {
+    this.handler.onResponseStart?.(this, status, headers, statusText);
+    for (const part of parts) this.handler.onResponseData?.(this, part);
+    this.handler.onResponseEnd?.(this, trailers);
+  }
+
+  async #answer(): Promise<Ended> {
+    const { signal } = this.#given;
+    for (;;) {
+      const attempt = await this.#paced.begin(signal);
+      const ended = await this.#attempt(attempt);
+      if (!ended) return undefined;
+      const next: Promise<Next | undefined> = "error" in ended ? attempt.failed(ended.error) : attempt.end();
+      if (this.aborted) this.client.carry(next);
+      else await next;
+      const pauseMs = this.aborted || !canRepeat(this.request.body) ? undefined : this.#paced.attempts.pauseMs();
+      if (pauseMs === undefined) return ended;
+      await this.client.sleep(pauseMs, signal);
+    }
+  }
+
+  #attempt(attempt: Attempt): Promise<Ended> {
+    const lost = () => this.abort(attempt.permit.signal.reason);
+    attempt.permit.signal.addEventListener("abort", lost);
+    return new Promise((resolve) => {
+      const { handler } = this;
+      let whole: Whole | undefined, isPassed = false;
+      this.dispatch(this.request, {
+        onRequestStart: (controller) => {
+          this.#target = controller;
+          if (this.aborted) controller.abort(this.reason as Error);
+          if (this.#isPaused) controller.pause();
+        },
+        onRequestUpgrade: (_, status, headers, socket) => {
+          attempt.head(status, pairsOf(headers));
+          this.client.carry(attempt.end());
+          resolve(undefined);
+          handler.onRequestUpgrade?.(this, status, headers, socket);
+        },
+        onResponseStart: (_, status, headers, statusText) => {
+          if (status >= 200 && attempt.head(status, pairsOf(headers), String(headers["content-encoding"] ?? ""))) {
+            whole = { status, headers, statusText, parts: [], trailers: {} };
+            return;
+          }
+          if (status >= 200) {
+            isPassed = true;
+            attempt.bodyComes();
+            resolve(undefined);
+          }
+          handler.onResponseStart?.(this, status, headers, statusText);
+        },
+        onResponseData: (_, part) => {
+          attempt.part(part, whole !== undefined);
+          if (whole) whole.parts.push(part);
+          else handler.onResponseData?.(this, part);
+        },
+        onResponseEnd: (_, trailers) => {
+          if (whole) return resolve({ whole: { ...whole, trailers } });
+          this.client.carry(attempt.end());
+          handler.onResponseEnd?.(this, trailers);
+        },
+        onResponseError: (_, error) => {
+          if (!isPassed) return resolve({ error });
+          this.client.carry(attempt.end(error));
+          handler.onResponseError?.(this, error);
+        },
+      });
+    });
+  }
+}
+
+function canRepeat(body: unknown): boolean {
+  return body === null || body === undefined || typeof body === "string" || body instanceof Uint8Array;
+}
+
+function pairsOf(headers: Headers): [string, string][] {
+  return Object.entries(headers).map(([name, value]) => [name, [value ?? ""].flat().join(", ")]);
+}
