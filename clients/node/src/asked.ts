@@ -3,8 +3,8 @@ import type { Talk } from "./talk.js";
 import { freshId, grantOf, itemOf, wholeMs, type Grant, type Json, type Wish } from "./wire.js";
 
 /**
- * Maximum time for which a call is held open. A place in the queue is kept for a minute, and proxies
- * close connections that are silent for long.
+ * Maximum time for which a call is held open. A place in the queue is kept for a minute, and
+ * proxies close connections that are silent for long.
  */
 export const POLL_MAX_MS = 30_000;
 /** Minimum time between two calls, independent of the answer. */
@@ -51,7 +51,9 @@ export class Asked {
     return this.open.map(itemOf);
   }
 
-  /** Serves a wish with a turn of the worker's share within so many milliseconds, if there is one. */
+  /**
+   * Serves a wish with a turn of the worker's share within so many milliseconds, if there is one.
+   */
   async goOn(withinMs: number, signal: AbortSignal | undefined): Promise<boolean> {
     if (!this.n && this.open.length > 1) return false;
     const { share, io } = this.talk;
@@ -104,7 +106,8 @@ export class Asked {
     }
     this.open = this.open.filter((wish) => !settled.has(wish)).map((wish) => anew.get(wish) ?? wish);
     if (wrong[0]) throw wrong[0];
-    // With `n`, wishes without an answer may still be granted. Without it, every wish must be granted.
+    // With `n`, wishes without an answer may still be granted. Without it, every wish must be
+    // granted.
     const isEnough = this.n ? this.grants.length || !this.open.length : refused.length || !waiting;
     if (isEnough && refused[0] && !this.grants.length) throw refused[0];
     // The reason of one wish does not describe the others.

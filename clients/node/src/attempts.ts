@@ -1,6 +1,8 @@
 import type { Next, Outcome } from "./wire.js";
 
-/** Counts how often a request was sent, and keeps the coordinator's decision on the next attempt. */
+/**
+ * Counts how often a request was sent, and keeps the coordinator's decision on the next attempt.
+ */
 export class Attempts {
   /** The number of attempts, the one under way included. */
   number = 1;

@@ -12,9 +12,9 @@ import { wishOf, type Json, type Next, type Outcome, type Target, type Wanted } 
 
 export interface ClientOptions {
   /**
-   * The coordinator, such as `http://127.0.0.1:7077`; without a scheme, `http://` is assumed. Several
-   * that share their keys are a list, or are separated by commas: if one does not answer or is
-   * closing, the next one is called. Default: `POLITELY_COORDINATOR`, or this machine's.
+   * The coordinator, such as `http://127.0.0.1:7077`; without a scheme, `http://` is assumed.
+   * Several that share their keys are a list, or are separated by commas: if one does not answer or
+   * is closing, the next one is called. Default: `POLITELY_COORDINATOR`, or this machine's.
    */
   url?: string | readonly string[] | undefined;
   /** The worker's name at the coordinator. Default: the host and the process id. */
@@ -24,9 +24,9 @@ export interface ClientOptions {
   /** The longest wait of calls without a `waitMs`, in milliseconds. Default: no limit. */
   patienceMs?: number | undefined;
   /**
-   * What to do while no coordinator answers. `wait`, the default: nothing leaves. `share`: this worker
-   * goes on with its share of each key's limit, if the coordinator allows it; reports are kept and
-   * sent later. `stop`: calls fail with `Unavailable` at once.
+   * What to do while no coordinator answers. `wait`, the default: nothing leaves. `share`: this
+   * worker goes on with its share of each key's limit, if the coordinator allows it; reports are
+   * kept and sent later. `stop`: calls fail with `Unavailable` at once.
    */
   onUnavailable?: OnUnavailable | undefined;
   /** Takes lines about the coordinator. Default: `console.warn`. */
@@ -37,9 +37,13 @@ export interface ClientOptions {
 
 /** How long to wait for a permit. */
 export interface Waiting {
-  /** Milliseconds, also while the coordinator is unavailable. Default: the client's `patienceMs`. */
+  /**
+   * Milliseconds, also while the coordinator is unavailable. Default: the client's `patienceMs`.
+   */
   waitMs?: number | undefined;
-  /** Gives up the wait: the call leaves the queue, and a permit that was just granted is given back. */
+  /**
+   * Gives up the wait: the call leaves the queue, and a permit that was just granted is given back.
+   */
   signal?: AbortSignal | undefined;
 }
 
@@ -84,7 +88,8 @@ export class Client {
 
   /**
    * Waits in the key's queue and returns a permit when the request may leave. Throws `Refused`,
-   * `TimedOut` (`Unavailable` if the coordinator is unavailable), `BadCall`, or the signal's reason.
+   * `TimedOut` (`Unavailable` if the coordinator is unavailable), `BadCall`, or the signal's
+   * reason.
    */
   async acquire(target: Target, options: Wanted & Waiting = {}): Promise<Permit> {
     const { waitMs = this.#patienceMs, signal, ...wanted } = options;
@@ -92,9 +97,9 @@ export class Client {
   }
 
   /**
-   * Runs `body` with a permit whose lease is renewed meanwhile; `permit.signal` fires if it is lost.
-   * An error of the body is reported as evidence about the host. Without a report the permit is given
-   * back.
+   * Runs `body` with a permit whose lease is renewed meanwhile; `permit.signal` fires if it is
+   * lost. An error of the body is reported as evidence about the host. Without a report the permit
+   * is given back.
    */
   async permit<T>(
     target: Target, body: (permit: Permit) => Promise<T>, options: Wanted & Waiting = {},
@@ -160,14 +165,16 @@ export class Client {
     await this.#talk.renew([...permits].map(({ state }) => state));
   }
 
-  /** Gives permits back. `sent` means that the requests may have left, so their tokens stay spent. */
+  /**
+   * Gives permits back. `sent` means that the requests may have left, so their tokens stay spent.
+   */
   async cancel(permits: Iterable<Permit>, { sent = false } = {}): Promise<void> {
     await this.#talk.cancel([...permits].map(({ state }) => state), sent);
   }
 
   /**
-   * Returns the lock on a key, as soon as at most `max` sessions hold it. Waiting ones are served in
-   * order. Throws `TimedOut`, `BadCall`, or the signal's reason.
+   * Returns the lock on a key, as soon as at most `max` sessions hold it. Waiting ones are served
+   * in order. Throws `TimedOut`, `BadCall`, or the signal's reason.
    */
   async lock(key: string, options: LockOptions = {}): Promise<Lock> {
     return Lock.acquire(this.#talk, key, { waitMs: this.#patienceMs, ...options });

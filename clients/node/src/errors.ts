@@ -5,7 +5,10 @@ export class PolitelyError extends Error {
   }
 }
 
-/** No permit will be granted: the key is parked, its queue is full, or there is no room for another key. */
+/**
+ * No permit will be granted: the key is parked, its queue is full, or there is no room for another
+ * key.
+ */
 export class Refused extends PolitelyError {
   constructor(
     /** `parked`, `full`, `queue_full`, `id_used` or `closing`. */
@@ -32,7 +35,10 @@ export class TimedOut extends PolitelyError {
   }
 }
 
-/** The coordinator did not answer within the caller's time. No permit was granted, so nothing may be sent. */
+/**
+ * The coordinator did not answer within the caller's time. No permit was granted, so nothing may be
+ * sent.
+ */
 export class Unavailable extends TimedOut {
   constructor(why: string) {
     super(`the coordinator is unavailable: ${why}`);

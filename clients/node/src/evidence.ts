@@ -1,5 +1,5 @@
-// Classifies responses and errors of fetch, undici, node:http, axios and got, by codes and names: none
-// of these packages must be installed.
+// Classifies responses and errors of fetch, undici, node:http, axios and got, by codes and names:
+// none of these packages must be installed.
 import type { ErrorKind, SendBodies } from "./wire.js";
 
 /** The number of bytes that the coordinator reads of a body. */
@@ -11,7 +11,10 @@ const HEADERS = new Set([
 ]);
 const HEADER_PARTS = ["ratelimit", "rate-limit", "x-app-limit", "x-user-limit"];
 
-/** Returns the headers about limits and block pages, or all for rules of the coordinator; never cookies. */
+/**
+ * Returns the headers about limits and block pages, or all for rules of the coordinator; never
+ * cookies.
+ */
 export function headersThatMatter(
   headers: Iterable<readonly [string, string]>, asked?: SendBodies,
 ): Record<string, string> {

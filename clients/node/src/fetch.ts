@@ -12,7 +12,8 @@ export interface FetchOptions extends PacedOptions {
 
 /**
  * Returns a fetch whose requests wait for their permits, are reported, and are sent again if the
- * coordinator says so and the body can be repeated, which a stream or a `Request` with a body cannot.
+ * coordinator says so and the body can be repeated, which a stream or a `Request` with a body
+ * cannot.
  *
  * Each redirect is a request with a permit of its own. Error answers are read whole before they are
  * returned, because they decide what becomes of the request. Other bodies stream, and the slot is

@@ -16,8 +16,8 @@ interface Sending {
 
 /**
  * Returns settings for got 14 or later, for `got.extend(polite(client))`. Each attempt and each
- * redirect waits for a permit of its own. The coordinator's directions replace got's rules of retries;
- * a body that is a stream is not sent again. A `timeout` of got does not include the wait.
+ * redirect waits for a permit of its own. The coordinator's directions replace got's rules of
+ * retries; a body that is a stream is not sent again. A `timeout` of got does not include the wait.
  */
 export function polite(client: Client, options: PacedOptions = {}): ExtendOptions {
   // By the function that sends: got copies the options of a request for each attempt.
@@ -72,7 +72,9 @@ export function polite(client: Client, options: PacedOptions = {}): ExtendOption
   };
 }
 
-/** Reports what comes of a request, and returns the next step at the end of its body or its error. */
+/**
+ * Reports what comes of a request, and returns the next step at the end of its body or its error.
+ */
 async function reported(
   sent: http.ClientRequest, attempt: Attempt, signal: AbortSignal | undefined,
 ): Promise<Next | undefined> {
@@ -86,7 +88,9 @@ async function reported(
   return attempt.end(await answer.end);
 }
 
-/** Watches the parts of a body before got reads them. Returns its error, if it has one, at its end. */
+/**
+ * Watches the parts of a body before got reads them. Returns its error, if it has one, at its end.
+ */
 function endOf(response: http.IncomingMessage, attempt: Attempt): Promise<unknown> {
   const headers = Object.entries(response.headers).map(([name, value]) => [name, [value ?? ""].flat().join(", ")] as const);
   const isWhole = attempt.head(response.statusCode ?? 0, headers, response.headers["content-encoding"]);

@@ -1,5 +1,5 @@
-// Locks on keys. Each lock has a session of its own, which is renewed in the background and ends with
-// it. If the process dies, the lock ends with the session's time-out.
+// Locks on keys. Each lock has a session of its own, which is renewed in the background and ends
+// with it. If the process dies, the lock ends with the session's time-out.
 import { PAUSE_MIN_MS, POLL_MAX_MS } from "./asked.js";
 import { BadCall, LockLost, PolitelyError, TimedOut } from "./errors.js";
 import { UNDO_TAKES_MAX_MS, type Talk } from "./talk.js";

@@ -63,8 +63,8 @@ export class Attempt {
   ) {}
 
   /**
-   * Takes the head of the answer. Returns whether its body decides on the next step, so is read first.
-   * `encoding` is the coding in which the parts of the body come.
+   * Takes the head of the answer. Returns whether its body decides on the next step, so is read
+   * first. `encoding` is the coding in which the parts of the body come.
    */
   head(status: number, headers: Iterable<readonly [string, string]>, encoding = ""): boolean {
     this.#encoding = encoding;

@@ -79,10 +79,9 @@ export class Permit {
    * fields. Throws `Unavailable`, `BadCall`.
    */
   async report(told: Response | Outcome, more: Outcome = {}): Promise<Next> {
-    const outcome: Outcome =
-      told instanceof Response
-        ? { status: told.status, headers: headersThatMatter(told.headers, this.sendBodies) }
-        : told;
+    const outcome = isResponse(told)
+      ? { status: told.status, headers: headersThatMatter(told.headers, this.sendBodies) }
+      : told;
     const whole = { ...this.attempts?.fields(), ...outcome, ...more };
     const [next] = await this.talk.report([[this.state, whole]]);
     if (!whole.bodyComing) {
@@ -93,8 +92,8 @@ export class Permit {
   }
 
   /**
-   * Reports an error of the request as evidence about the host. An error that says nothing about the
-   * host gives the permit back as sent.
+   * Reports an error of the request as evidence about the host. An error that says nothing about
+   * the host gives the permit back as sent.
    */
   async failed(error: unknown, more: Outcome = {}): Promise<Next> {
     const kind = errorKind(error);
@@ -103,7 +102,9 @@ export class Permit {
     return { ...nextOf({ next: { give_up: { reason: String(error) } } }) };
   }
 
-  /** Extends the lease. Throws `LeaseLost` if it has ended, and the request must then be aborted. */
+  /**
+   * Extends the lease. Throws `LeaseLost` if it has ended, and the request must then be aborted.
+   */
   async renew(): Promise<void> {
     await this.talk.renewOne(this.state);
   }
@@ -153,9 +154,16 @@ export class Permit {
     }
   }
 
-  /** Gives the permit back if it was not reported. The other departures of several may be under way. */
+  /**
+   * Gives the permit back if it was not reported. The other departures of several may be under way.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     this.letGo();
     if (!this.isOver && this.slots === 1) await this.cancel();
   }
+}
+
+/** Returns whether this is a response of some fetch, such as that of a package. */
+function isResponse(told: Response | Outcome): told is Response {
+  return typeof told.headers?.entries === "function";
 }

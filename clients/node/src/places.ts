@@ -27,7 +27,10 @@ export class Places {
     return this.#urls[this.#current] as string;
   }
 
-  /** Takes the reply from `url`. If it does not serve the call, the next place is called from now on. */
+  /**
+   * Takes the reply from `url`. If it does not serve the call, the next place is called from now
+   * on.
+   */
   heard(url: string, reply: Reply | NoReply): Reply | NoReply {
     if (this.count === 1 || !isLeaving(reply)) return reply;
     // Of several concurrent failures only one moves on.

@@ -15,7 +15,9 @@ export interface Sent {
   init: RequestInit;
 }
 
-/** Returns whether the body can be sent again. The coordinator decides which methods are retried. */
+/**
+ * Returns whether the body can be sent again. The coordinator decides which methods are retried.
+ */
 export function canRepeat({ input, init }: Sent): boolean {
   const body: unknown = init.body ?? (input instanceof Request ? input.body : null);
   return !(body instanceof ReadableStream) && Object(body)[Symbol.asyncIterator] === undefined;

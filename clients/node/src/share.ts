@@ -1,9 +1,9 @@
 // A worker without a coordinator: it waits, stops, or goes on with its share.
 //
-// The share is that of the last answer: a place among the live workers, and the limit of each key at
-// its last grant. Of N workers each has every N-th turn of a key, and turn k is at k / rate on the
-// coordinator's clock. So together the workers keep the rate, although none knows of the others.
-// Times are milliseconds of one monotonic clock.
+// The share is that of the last answer: a place among the live workers, and the limit of each key
+// at its last grant. Of N workers each has every N-th turn of a key, and turn k is at k / rate on
+// the coordinator's clock. So together the workers keep the rate, although none knows of the
+// others. Times are milliseconds of one monotonic clock.
 import type { PermitState } from "./state.js";
 import { freshId, itemOf, type Grant, type Json, type Outcome, type Wish } from "./wire.js";
 

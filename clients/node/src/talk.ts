@@ -51,7 +51,6 @@ export interface Call {
 /** An answer. `body` is undefined if it is no JSON. */
 export interface Reply {
   status: number;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
   body: any;
   retryAfterMs?: number | undefined;
   /** The URL of the API that was called. */
@@ -121,8 +120,8 @@ export class Talk {
   }
 
   /**
-   * Sleeps until the permit's start. Returns false and gives the permit back if its time has passed.
-   * A permit of several departures is kept, since the others may be under way.
+   * Sleeps until the permit's start. Returns false and gives the permit back if its time has
+   * passed. A permit of several departures is kept, since the others may be under way.
    */
   async begin(permit: PermitState, signal?: AbortSignal): Promise<boolean> {
     try {
@@ -213,7 +212,9 @@ export class Talk {
     await this.io.sleep(Math.min(Math.max(pauseMs, PAUSE_MIN_MS), ASK_AGAIN_MAX_MS), signal);
   }
 
-  /** Gives back the permits that came together with an error, since the caller sees only the error. */
+  /**
+   * Gives back the permits that came together with an error, since the caller sees only the error.
+   */
   async #giveBack(asked: Asked): Promise<void> {
     await this.cancel(asked.grants.map((grant) => new PermitState(grant)), false);
   }
@@ -404,7 +405,6 @@ export class Talk {
    * Returns the body of the answer, or undefined if a turn of the share serves `asked`. Repeats a
    * call without an answer until the deadline.
    */
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
   async ask(path: string, body: () => Json, { deadlineMs, method = "POST", asked, signal }: Asking): Promise<any> {
     const { io, share } = this;
     for (let failures = 1; ; failures += 1) {

@@ -92,7 +92,12 @@ export class HttpIo implements Io {
         response.on("error", reject);
         response.on("end", () => resolve(replyOf(response, Buffer.concat(parts).toString(), base)));
       });
-      request.on("error", reject);
+      request.on("error", (error: NodeJS.ErrnoException) => {
+        // The coordinator closed a kept connection. A call under the same ids counts once.
+        const isStale = request.reusedSocket && error.code === "ECONNRESET";
+        if (isStale) resolve(this.#request(base, call, signal));
+        else reject(error);
+      });
       request.on("close", () => {
         clearTimeout(timer);
         clearTimeout(connecting);

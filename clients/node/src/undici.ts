@@ -10,8 +10,8 @@ type Headers = Parameters<NonNullable<Dispatcher.DispatchHandler["onResponseStar
 /**
  * Returns an interceptor for undici 7 or later, for `new Agent().compose(polite(client))`. Requests
  * wait for their permits, are reported, and are sent again if the coordinator says so and the body
- * can be repeated: none, a text or bytes. Error answers come to the caller when they are whole. With
- * a redirect interceptor that is composed after this one, each hop has a permit of its own.
+ * can be repeated: none, a text or bytes. Error answers come to the caller when they are whole.
+ * With a redirect interceptor that is composed after this one, each hop has a permit of its own.
  */
 export function polite(client: Client, options: PacedOptions = {}): Dispatcher.DispatcherComposeInterceptor {
   return (dispatch) => (request, handler) => {
@@ -29,7 +29,9 @@ interface Whole {
   trailers: Headers;
 }
 
-/** The answer of an attempt that decides on the next step, or nothing if the caller has it already. */
+/**
+ * The answer of an attempt that decides on the next step, or nothing if the caller has it already.
+ */
 type Ended = { whole: Whole } | { error: Error } | undefined;
 
 /** One request, with a controller that works from its wait to the end of its body. */

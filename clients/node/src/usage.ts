@@ -2,7 +2,8 @@
 //
 // A reader accepts an answer of the SDK, its usage, or the text or bytes of a body: JSON, or the
 // events of a stream. Without a usage the result is empty, and the estimate counts. A stream that
-// ended early states its input only, since the numbers of output in its first event are placeholders.
+// ended early states its input only, since the numbers of output in its first event are
+// placeholders.
 import type { Json } from "./wire.js";
 
 /** The amounts of units that a request used, as `{ tokens: 340 }`. */
@@ -78,7 +79,9 @@ function* usagesIn(answer: unknown): Generator<{ usage: Json; event: string }> {
   }
 }
 
-/** Returns the data of each event. Lines end at CR and LF only. Several lines of data are one text. */
+/**
+ * Returns the data of each event. Lines end at CR and LF only. Several lines of data are one text.
+ */
 function eventsIn(text: string): string[] {
   const events: string[] = [];
   let data: string[] = [];

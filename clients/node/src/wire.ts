@@ -2,7 +2,6 @@
 import { randomUUID } from "node:crypto";
 
 // The fields of a body, whose form the coordinator checks, or has promised.
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type Json = Record<string, any>;
 
 /** The reason why no response came. */
@@ -11,7 +10,10 @@ export type ErrorKind = "no_such_host" | "resolver" | "connect" | "tls" | "timeo
 /** The responses whose bodies the coordinator's rules read. */
 export type SendBodies = "errors" | "all" | undefined;
 
-/** Tokens of the rate, 1 to 1,000; or an estimate for each unit, as in `{ requests: 1, tokens: 1000 }`. */
+/**
+ * Tokens of the rate, 1 to 1,000; or an estimate for each unit, as in `{ requests: 1, tokens: 1000
+ * }`.
+ */
 export type Cost = number | Record<string, number>;
 
 /** What to acquire a permit for. */
@@ -30,7 +32,10 @@ export interface Wanted {
   maxWaitMs?: number | undefined;
   /** The number of consecutive departures, 1 to 1,024. Default: 1. */
   slots?: number | undefined;
-  /** The host's Crawl-delay for all workers: milliseconds from the end of a request to the next start. */
+  /**
+   * The host's Crawl-delay for all workers: milliseconds from the end of a request to the next
+   * start.
+   */
   crawlDelayMs?: number | undefined;
   /** Milliseconds until that robots.txt is read again. Default and maximum: 24 hours. */
   crawlDelayFreshMs?: number | undefined;
@@ -40,7 +45,9 @@ export interface Wanted {
   labels?: Record<string, string> | undefined;
 }
 
-/** An acquire request. Repeated under its id, it keeps its place in the queue and is charged once. */
+/**
+ * An acquire request. Repeated under its id, it keeps its place in the queue and is charged once.
+ */
 export interface Wish extends Wanted {
   readonly target: string;
   readonly id: string;
@@ -132,9 +139,13 @@ export interface Outcome {
   status?: number | undefined;
   error?: ErrorKind | undefined;
   headers?: Record<string, string> | undefined;
-  /** The beginning of the body, if the status may be that of a block page, or if a rule reads it. */
+  /**
+   * The beginning of the body, if the status may be that of a block page, or if a rule reads it.
+   */
   bodyStart?: string | undefined;
-  /** Milliseconds from sending to the response's head. Default: the time since the permit's start. */
+  /**
+   * Milliseconds from sending to the response's head. Default: the time since the permit's start.
+   */
   latencyMs?: number | undefined;
   bytes?: number | undefined;
   /** The amounts of units that the request used, such as tokens. They replace the estimates. */
@@ -181,7 +192,9 @@ export interface Next {
   late: boolean;
   /** The key's requests per second from now on. */
   rate: number;
-  /** Milliseconds in which nothing leaves for the key. New permits wait for its end by themselves. */
+  /**
+   * Milliseconds in which nothing leaves for the key. New permits wait for its end by themselves.
+   */
   holdMs: number;
   /** Whether the failure counts against its URL alone. Other URLs of the key are not slowed. */
   urlFault: boolean;

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
 import { errorKind } from "../src/evidence.js";
-import { Client, LeaseLost, PolitelyError, Refused, Unavailable } from "../src/index.js";
+import { Client, LeaseLost, PolitelyError, Refused, Unavailable, usage } from "../src/index.js";
 import { breaks, host } from "./host.js";
 
 const coded = (code: string, cause?: unknown) => Object.assign(new Error("x", { cause }), { code });
@@ -54,4 +54,14 @@ test("a setting without a meaning is an error", () => {
   }
   assert.throws(() => new Client({ onUnavailable: "go" as never }), /onUnavailable is "wait", "share" or "stop"/);
   assert.throws(() => new Client({ token: "a\nsecret" }), (error: Error) => !error.message.includes("secret"));
+});
+
+test("the use of Gemini is read, with its thoughts", () => {
+  const usageMetadata = { promptTokenCount: 9, candidatesTokenCount: 70, thoughtsTokenCount: 7, totalTokenCount: 86 };
+  const all = { tokens: 86, input_tokens: 9, output_tokens: 77 };
+  assert.deepEqual(usage.gemini(JSON.stringify({ candidates: [], usageMetadata })), all);
+  const begun = `data: ${JSON.stringify({ usageMetadata: { promptTokenCount: 9 } })}\r\n\r\n`;
+  assert.deepEqual(usage.gemini(begun), { input_tokens: 9 });
+  assert.deepEqual(usage.gemini(`${begun}data: ${JSON.stringify({ usageMetadata })}\r\n\r\n`), all);
+  assert.deepEqual(usage.gemini("no json"), {});
 });
