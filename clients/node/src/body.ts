@@ -1,3 +1,7 @@
+import type { Readable } from "node:stream";
+
+import type { Attempt } from "./paced.js";
+
 /** Takes the parts of a body, and once its end, its error or its being given up. */
 export interface Watcher {
   part(bytes: Uint8Array): void;
@@ -49,4 +53,21 @@ export function remade(response: Response, body: Uint8Array | ReadableStream, ur
   const { status, statusText, headers } = response;
   const made = new Response(body, { status, statusText, headers });
   return Object.defineProperty(made, "url", { value: url });
+}
+
+/**
+ * Watches the parts of a stream before its reader gets them. Returns its error, if it has one, at its
+ * end.
+ */
+export function endOf(stream: Readable, attempt: Attempt, isWhole = false): Promise<unknown> {
+  const push = stream.push.bind(stream);
+  return new Promise((resolve) => {
+    stream.push = (part: Uint8Array | null, encoding) => {
+      if (part) attempt.part(part, isWhole);
+      else resolve(undefined);
+      return push(part, encoding);
+    };
+    stream.once("error", resolve);
+    stream.once("close", resolve);
+  });
 }

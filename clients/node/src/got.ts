@@ -3,8 +3,9 @@ import * as https from "node:https";
 
 import type { BeforeRequestHook, ExtendOptions, Options, RequestFunction, RetryFunction } from "got";
 
+import { endOf } from "./body.js";
 import type { Client } from "./client.js";
-import { Paced, type Attempt, type PacedOptions } from "./paced.js";
+import { Paced, pairsOf, type Attempt, type PacedOptions } from "./paced.js";
 import type { Next } from "./wire.js";
 
 /** The request under way with these options, and the next step once its answer is reported. */
@@ -31,9 +32,9 @@ export function polite(client: Client, options: PacedOptions = {}): ExtendOption
     const paced = isRetry ? before.paced : new Paced(client, url, request.method, options, request.body ?? request.json);
     const sending: Sending = { paced, inner: before ? before.inner : request.request };
     const attempt = await paced.begin(request.signal);
-    const send: RequestFunction = async (target, native, answered) => {
+    const send: RequestFunction = async (target, native, callback) => {
       const { request: plain } = target.protocol === "https:" ? https : http;
-      const sent = (await sending.inner?.(target, native, answered)) ?? plain(target, native, answered);
+      const sent = (await sending.inner?.(target, native, callback)) ?? plain(target, native, callback);
       sending.next = reported(sent as http.ClientRequest, attempt, request.signal);
       client.carry(sending.next);
       return sent;
@@ -80,7 +81,7 @@ async function reported(
 ): Promise<Next | undefined> {
   attempt.permit.signal.addEventListener("abort", () => sent.destroy(attempt.permit.signal.reason));
   const answer = await new Promise<{ end: Promise<unknown> } | Error>((resolve) => {
-    sent.once("response", (response) => resolve({ end: endOf(response, attempt) }));
+    sent.once("response", (response) => resolve({ end: answered(response, attempt) }));
     sent.once("error", resolve);
     sent.once("close", () => resolve(new Error("the request was given up")));
   });
@@ -88,23 +89,12 @@ async function reported(
   return attempt.end(await answer.end);
 }
 
-/**
- * Watches the parts of a body before got reads them. Returns its error, if it has one, at its end.
- */
-function endOf(response: http.IncomingMessage, attempt: Attempt): Promise<unknown> {
-  const headers = Object.entries(response.headers).map(([name, value]) => [name, [value ?? ""].flat().join(", ")] as const);
-  const isWhole = attempt.head(response.statusCode ?? 0, headers, response.headers["content-encoding"]);
+/** Takes the head of an answer. Returns the error of its body, if it has one, at its end. */
+function answered(response: http.IncomingMessage, attempt: Attempt): Promise<unknown> {
+  const { statusCode = 0, headers } = response;
+  const isWhole = attempt.head(statusCode, pairsOf(headers), headers["content-encoding"]);
   if (!isWhole) attempt.bodyComes();
-  const push = response.push.bind(response);
-  return new Promise((resolve) => {
-    response.push = (part: Buffer | null, encoding) => {
-      if (part) attempt.part(part, isWhole);
-      else resolve(undefined);
-      return push(part, encoding);
-    };
-    response.once("error", resolve);
-    response.once("close", resolve);
-  });
+  return endOf(response, attempt, isWhole);
 }
 
 function canRepeat(body: unknown): boolean {

@@ -150,6 +150,11 @@ function decoded(body: Buffer, encoding: string): Buffer {
   }
 }
 
+/** Returns headers in pairs, as `Attempt.head` takes them. */
+export function pairsOf(headers: Record<string, string | string[] | undefined>): [string, string][] {
+  return Object.entries(headers).map(([name, value]) => [name, [value ?? ""].flat().join(", ")]);
+}
+
 const WHOLE_RANGE = /^bytes 0-(\d{1,18})\/(\d{1,18})$/i;
 
 /** Returns the error of a 206 that was not requested. A part that is the whole is a page. */

@@ -15,6 +15,11 @@ export interface Sent {
   init: RequestInit;
 }
 
+/** Returns whether an answer with this status names another URL. */
+export function isRedirect(status: number): boolean {
+  return REDIRECTS.includes(status);
+}
+
 /**
  * Returns whether the body can be sent again. The coordinator decides which methods are retried.
  */
@@ -27,7 +32,7 @@ export function canRepeat({ input, init }: Sent): boolean {
 export function nextHop(sent: Sent, response: Response): Sent | undefined {
   const { input, url, method, init } = sent;
   const location = response.headers.get("location");
-  if (location === null || !REDIRECTS.includes(response.status)) return undefined;
+  if (location === null || !isRedirect(response.status)) return undefined;
   const target = new URL(location, url);
   if (!target.hash) target.hash = new URL(url).hash;
   const request = input instanceof Request ? input : undefined;

@@ -1,7 +1,7 @@
 import type { Dispatcher } from "undici";
 
 import type { Client } from "./client.js";
-import { Paced, type Attempt, type PacedOptions } from "./paced.js";
+import { Paced, pairsOf, type Attempt, type PacedOptions } from "./paced.js";
 import type { Next } from "./wire.js";
 
 type Controller = Dispatcher.DispatchController;
@@ -164,8 +164,4 @@ class PoliteDispatch implements Controller {
 
 function canRepeat(body: unknown): boolean {
   return body === null || body === undefined || typeof body === "string" || body instanceof Uint8Array;
-}
-
-function pairsOf(headers: Headers): [string, string][] {
-  return Object.entries(headers).map(([name, value]) => [name, [value ?? ""].flat().join(", ")]);
 }
