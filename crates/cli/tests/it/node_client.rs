@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::Once;
 
 use politely_testkit::repository;
 
@@ -45,15 +46,23 @@ fn tests() -> Vec<OsString> {
     found
 }
 
+/// Compiles the client, once for all tests of this process.
+pub(super) fn compile() {
+    static COMPILED: Once = Once::new();
+    COMPILED.call_once(|| {
+        let compiler = repository().join("clients/node/node_modules/typescript/bin/tsc");
+        assert!(
+            compiler.exists(),
+            "{} is missing: run scripts/setup",
+            compiler.display()
+        );
+        succeeds(node().arg(compiler));
+    });
+}
+
 #[test]
 fn its_types_hold_and_its_own_tests_pass() {
-    let compiler = repository().join("clients/node/node_modules/typescript/bin/tsc");
-    assert!(
-        compiler.exists(),
-        "{} is missing: run scripts/setup",
-        compiler.display()
-    );
-    succeeds(node().arg(compiler));
+    compile();
     let timeout = format!("--test-timeout={TEST_MS_MAX}");
     succeeds(
         node()
