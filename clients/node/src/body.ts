@@ -56,8 +56,8 @@ export function remade(response: Response, body: Uint8Array | ReadableStream, ur
 }
 
 /**
- * Watches the parts of a stream before its reader gets them. Returns its error, if it has one, at its
- * end.
+ * Watches the parts of a stream before its reader gets them. Returns its error, if it has one, at
+ * its end.
  */
 export function endOf(stream: Readable, attempt: Attempt, isWhole = false): Promise<unknown> {
   const push = stream.push.bind(stream);

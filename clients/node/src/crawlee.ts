@@ -25,10 +25,10 @@ interface HttpClient {
 }
 
 /**
- * Returns an HTTP client for `new CheerioCrawler({ httpClient: polite(client, inner) })` of Crawlee 3.
- * Requests wait for their permits, are reported, and are sent again if the coordinator says so.
- * Crawlee's `navigationTimeoutSecs` includes the wait. Redirects that `inner` follows have no permit
- * of their own.
+ * Returns an HTTP client for `new CheerioCrawler({ httpClient: polite(client, inner) })` of Crawlee
+ * 3. Requests wait for their permits, are reported, and are sent again if the coordinator says so.
+ * Crawlee's `navigationTimeoutSecs` includes the wait. Redirects that `inner` follows have no
+ * permit of their own.
  */
 export function polite<Inner extends HttpClient>(client: Client, inner: Inner, options: PacedOptions = {}): Inner {
   return {
@@ -37,8 +37,9 @@ export function polite<Inner extends HttpClient>(client: Client, inner: Inner, o
         const response = await inner.sendRequest(request as never);
         const isWhole = attempt.head(response.statusCode, pairsOf(response.headers));
         const { body } = response;
-        attempt.part(typeof body === "string" || body instanceof Uint8Array ? Buffer.from(body) : Buffer.alloc(0), isWhole);
-        return [response, true] as const;
+        if (typeof body === "string" || body instanceof Uint8Array) attempt.part(Buffer.from(body), isWhole);
+        await attempt.end();
+        return response;
       }),
     stream: (request: CrawleeRequest, onRedirect: unknown) =>
       paced(client, request, options, async (attempt) => {
@@ -46,35 +47,23 @@ export function polite<Inner extends HttpClient>(client: Client, inner: Inner, o
         if (!attempt.head(response.statusCode, pairsOf(response.headers))) {
           attempt.bodyComes();
           client.carry(endOf(response.stream, attempt).then((error) => attempt.end(error)));
-          return [response, false] as const;
+          return response;
         }
         const body = Buffer.concat(await response.stream.toArray());
         attempt.part(body, true);
         response.stream = Readable.from([body]);
-        return [response, true] as const;
+        await attempt.end();
+        return response;
       }),
   } as unknown as Inner;
 }
 
-/** Sends a request until its answer is the caller's: one that needs no further attempt, or streams. */
-async function paced<T>(
-  client: Client, request: CrawleeRequest, options: PacedOptions, send: (attempt: Attempt) => Promise<readonly [T, boolean]>,
+/**
+ * Sends a request until its answer is the caller's: one that needs no further attempt, or streams.
+ */
+function paced<T>(
+  client: Client, { url, method = "GET", body, signal }: CrawleeRequest, options: PacedOptions,
+  send: (attempt: Attempt) => Promise<T>,
 ): Promise<T> {
-  const { url, method = "GET", body, signal } = request;
-  const sending = new Paced(client, String(url), method.toUpperCase(), options, body);
-  for (;;) {
-    const attempt = await sending.begin(signal);
-    let answer: readonly [T, boolean] | undefined, error: unknown;
-    try {
-      answer = await send(attempt);
-      if (answer[1]) await attempt.end();
-    } catch (why) {
-      error = why;
-      await attempt.failed(why);
-    }
-    const pauseMs = typeof body === "object" && !(body instanceof Uint8Array) ? undefined : sending.attempts.pauseMs();
-    if (pauseMs !== undefined) await client.sleep(pauseMs, signal);
-    else if (answer) return answer[0];
-    else throw error;
-  }
+  return new Paced(client, String(url), method.toUpperCase(), options, body).send(send, signal);
 }

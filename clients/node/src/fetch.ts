@@ -1,7 +1,7 @@
 import { remade, watched } from "./body.js";
 import { Client } from "./client.js";
 import { Paced, unaskedPart, type Attempt, type PacedOptions } from "./paced.js";
-import { canRepeat, nextHop, REDIRECTS_MAX, type Sent } from "./redirect.js";
+import { bodyOf, nextHop, REDIRECTS_MAX, type Sent } from "./redirect.js";
 
 type Fetch = typeof globalThis.fetch;
 
@@ -64,26 +64,11 @@ class Sending {
     private readonly sent: Sent,
     private readonly signal: AbortSignal | undefined,
   ) {
-    this.#paced = new Paced(client, sent.url, sent.method, options, sent.init.body);
+    this.#paced = new Paced(client, sent.url, sent.method, options, bodyOf(sent));
   }
 
-  async response(): Promise<Response> {
-    for (;;) {
-      const attempt = await this.#paced.begin(this.signal);
-      let response: Response | undefined, error: unknown;
-      try {
-        response = await this.#attempt(attempt);
-      } catch (why) {
-        error = why;
-        const reported = attempt.failed(why);
-        if (this.signal?.aborted) this.client.carry(reported);
-        else await reported;
-      }
-      const pauseMs = canRepeat(this.sent) && !this.signal?.aborted ? this.#paced.attempts.pauseMs() : undefined;
-      if (pauseMs !== undefined) await this.client.sleep(pauseMs, this.signal);
-      else if (response) return response;
-      else throw error;
-    }
+  response(): Promise<Response> {
+    return this.#paced.send((attempt) => this.#attempt(attempt), this.signal);
   }
 
   async #attempt(attempt: Attempt): Promise<Response> {

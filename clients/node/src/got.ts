@@ -29,7 +29,7 @@ export function polite(client: Client, options: PacedOptions = {}): ExtendOption
     const url = String(request.url);
     const before = sendingOf(request);
     const isRetry = retryCount > 0 && before?.paced.url === url;
-    const paced = isRetry ? before.paced : new Paced(client, url, request.method, options, request.body ?? request.json);
+    const paced = isRetry ? before.paced : new Paced(client, url, request.method, options, bodyOf(request));
     const sending: Sending = { paced, inner: before ? before.inner : request.request };
     const attempt = await paced.begin(request.signal);
     const send: RequestFunction = async (target, native, callback) => {
@@ -44,10 +44,10 @@ export function polite(client: Client, options: PacedOptions = {}): ExtendOption
   };
 
   /** Returns the milliseconds until the next attempt, or undefined if there is none. */
-  const pauseMs = async (request: Pick<Options, "request" | "body">): Promise<number | undefined> => {
+  const pauseMs = async (request: Pick<Options, "request">): Promise<number | undefined> => {
     const sending = sendingOf(request);
     const next = await sending?.next;
-    return next && canRepeat(request.body) ? sending?.paced.attempts.pauseMs() : undefined;
+    return next && sending?.paced.canRepeat ? sending.paced.attempts.pauseMs() : undefined;
   };
 
   const calculateDelay: RetryFunction = async ({ error, computedValue }) => {
@@ -97,6 +97,7 @@ function answered(response: http.IncomingMessage, attempt: Attempt): Promise<unk
   return endOf(response, attempt, isWhole);
 }
 
-function canRepeat(body: unknown): boolean {
-  return typeof body !== "object" || body instanceof Uint8Array;
+/** Returns the body as it is sent. */
+function bodyOf({ body, json }: Pick<Options, "body" | "json">): unknown {
+  return body ?? (json === undefined ? undefined : JSON.stringify(json));
 }

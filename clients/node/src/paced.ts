@@ -21,6 +21,8 @@ export interface PacedOptions extends Omit<Wanted, "cost" | "method" | "retry">,
 /** The attempts at one request. */
 export class Paced {
   readonly attempts: Attempts;
+  /** Whether the body can be sent again. The coordinator decides which methods are retried. */
+  readonly canRepeat: boolean;
   readonly #wanted: Wanted & Waiting;
 
   constructor(
@@ -32,6 +34,7 @@ export class Paced {
   ) {
     const { cost, used: _, ...wanted } = options;
     this.attempts = new Attempts(method);
+    this.canRepeat = canRepeat(body);
     this.#wanted = { ...wanted, method, cost: typeof cost === "function" ? cost({ url, method, body }) : cost };
   }
 
@@ -43,6 +46,34 @@ export class Paced {
     permit.keep();
     return new Attempt(this.client, permit, this.url, this.options.used);
   }
+
+  /** Makes attempts until there is no further one. Returns its answer, or throws its error. */
+  async send<T>(send: (attempt: Attempt) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    for (;;) {
+      const attempt = await this.begin(signal);
+      let end: () => T;
+      try {
+        const answer = await send(attempt);
+        end = () => answer;
+      } catch (why) {
+        const reported = attempt.failed(why);
+        if (signal?.aborted) this.client.carry(reported);
+        else await reported;
+        end = () => {
+          throw why;
+        };
+      }
+      const pauseMs = this.canRepeat && !signal?.aborted ? this.attempts.pauseMs() : undefined;
+      if (pauseMs === undefined) return end();
+      await this.client.sleep(pauseMs, signal);
+    }
+  }
+}
+
+/** Returns whether a body can be sent again, which a stream and a generator cannot. */
+export function canRepeat(body: unknown): boolean {
+  const { next, [Symbol.asyncIterator]: parts } = Object(body);
+  return !(body instanceof ReadableStream) && next === undefined && parts === undefined;
 }
 
 /** One attempt: what came of its answer so far. */

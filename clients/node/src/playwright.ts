@@ -23,8 +23,8 @@ interface Answer {
 }
 
 /**
- * Returns a handler for `page.route("**\/*", politeRoute(client))` of Playwright. Each request of the
- * page, and each redirect of a GET, waits for its permit, is reported, and is sent again if the
+ * Returns a handler for `page.route("**\/*", politeRoute(client))` of Playwright. Each request of
+ * the page, and each redirect of a GET, waits for its permit, is reported, and is sent again if the
  * coordinator says so. A page that is closed gives up its waits. Pages need `timeout: 0`, so that
  * they wait for their host.
  */
@@ -49,7 +49,9 @@ export function politeRoute(client: Client, options: PacedOptions = {}): (route:
   };
 }
 
-/** Returns the answer at the end of the redirects, which the browser would follow past its routes. */
+/**
+ * Returns the answer at the end of the redirects, which the browser would follow past its routes.
+ */
 async function answer(client: Client, route: Route, options: PacedOptions, signal: AbortSignal): Promise<Answer> {
   const request = route.request();
   const method = request.method();
@@ -57,32 +59,18 @@ async function answer(client: Client, route: Route, options: PacedOptions, signa
   let url = request.url();
   for (let hop = 0; ; hop += 1) {
     const paced = new Paced(client, url, method, options, request.postData());
-    const response = await attempts(paced, route, url, hops ? 0 : REDIRECTS_MAX, signal);
+    const response = await paced.send(async (attempt) => {
+      const come = await route.fetch({ url, maxRedirects: hops ? 0 : REDIRECTS_MAX, timeout: 0 }).catch((error: unknown) => {
+        throw signal.aborted ? signal.reason : coded(error);
+      });
+      const isWhole = attempt.head(come.status(), Object.entries(come.headers()));
+      attempt.part(await come.body(), isWhole);
+      await attempt.end();
+      return come;
+    }, signal);
     const { location } = response.headers();
     if (location === undefined || !isRedirect(response.status()) || hop >= hops) return response;
     url = new URL(location, url).href;
-  }
-}
-
-async function attempts(
-  paced: Paced, route: Route, url: string, maxRedirects: number, signal: AbortSignal,
-): Promise<Answer> {
-  for (;;) {
-    const attempt = await paced.begin(signal);
-    let response: Answer | undefined, error: unknown;
-    try {
-      response = await route.fetch({ url, maxRedirects, timeout: 0 });
-      const isWhole = attempt.head(response.status(), Object.entries(response.headers()));
-      attempt.part(await response.body(), isWhole);
-      await attempt.end();
-    } catch (why) {
-      error = why;
-      await attempt.failed(signal.aborted ? signal.reason : coded(why));
-    }
-    const pauseMs = paced.attempts.pauseMs();
-    if (pauseMs !== undefined) await paced.client.sleep(pauseMs, signal);
-    else if (response) return response;
-    else throw error;
   }
 }
 

@@ -1,4 +1,5 @@
 // Follows redirects as the standard of fetch does: each hop is a request that waits for its permit.
+import { canRepeat } from "./paced.js";
 
 /** The largest number of hops, as in the standard. */
 export const REDIRECTS_MAX = 20;
@@ -20,14 +21,6 @@ export function isRedirect(status: number): boolean {
   return REDIRECTS.includes(status);
 }
 
-/**
- * Returns whether the body can be sent again. The coordinator decides which methods are retried.
- */
-export function canRepeat({ input, init }: Sent): boolean {
-  const body: unknown = init.body ?? (input instanceof Request ? input.body : null);
-  return !(body instanceof ReadableStream) && Object(body)[Symbol.asyncIterator] === undefined;
-}
-
 /** Returns the request of the next hop. Throws a `TypeError` if its body cannot be sent again. */
 export function nextHop(sent: Sent, response: Response): Sent | undefined {
   const { input, url, method, init } = sent;
@@ -39,7 +32,7 @@ export function nextHop(sent: Sent, response: Response): Sent | undefined {
   const headers = new Headers(init.headers ?? request?.headers);
   const becomesGet =
     response.status === 303 ? method !== "HEAD" : response.status < 303 && method === "POST";
-  if (!becomesGet && !canRepeat(sent)) {
+  if (!becomesGet && !canRepeat(bodyOf(sent))) {
     throw new TypeError(`${url}: a redirect of a request whose body cannot be sent again`);
   }
   const { body, ...rest } = init;
@@ -48,4 +41,8 @@ export function nextHop(sent: Sent, response: Response): Sent | undefined {
   const next = becomesGet ? "GET" : method;
   const kept = becomesGet || body === undefined ? {} : { body };
   return { input: target.href, url: target.href, method: next, init: { ...rest, ...kept, method: next, headers } };
+}
+
+export function bodyOf({ input, init }: Sent): unknown {
+  return init.body ?? (input instanceof Request ? input.body : null);
 }

@@ -2,7 +2,6 @@ import type { Dispatcher } from "undici";
 
 import type { Client } from "./client.js";
 import { Paced, pairsOf, type Attempt, type PacedOptions } from "./paced.js";
-import type { Next } from "./wire.js";
 
 type Controller = Dispatcher.DispatchController;
 type Headers = Parameters<NonNullable<Dispatcher.DispatchHandler["onResponseStart"]>>[2];
@@ -28,11 +27,6 @@ interface Whole {
   parts: Buffer[];
   trailers: Headers;
 }
-
-/**
- * The answer of an attempt that decides on the next step, or nothing if the caller has it already.
- */
-type Ended = { whole: Whole } | { error: Error } | undefined;
 
 /** One request, with a controller that works from its wait to the end of its body. */
 class PoliteDispatch implements Controller {
@@ -83,9 +77,8 @@ class PoliteDispatch implements Controller {
   async run(): Promise<void> {
     try {
       this.handler.onRequestStart?.(this, {});
-      const ended = await this.#answer();
-      if (ended && "error" in ended) throw ended.error;
-      if (ended) this.#pass(ended.whole);
+      const whole = await this.#paced.send((attempt) => this.#attempt(attempt), this.#given.signal);
+      if (whole) this.#pass(whole);
     } catch (error) {
       this.handler.onResponseError?.(this, error as Error);
     }
@@ -97,25 +90,11 @@ class PoliteDispatch implements Controller {
     this.handler.onResponseEnd?.(this, trailers);
   }
 
-  async #answer(): Promise<Ended> {
-    const { signal } = this.#given;
-    for (;;) {
-      const attempt = await this.#paced.begin(signal);
-      const ended = await this.#attempt(attempt);
-      if (!ended) return undefined;
-      const next: Promise<Next | undefined> = "error" in ended ? attempt.failed(ended.error) : attempt.end();
-      if (this.aborted) this.client.carry(next);
-      else await next;
-      const pauseMs = this.aborted || !canRepeat(this.request.body) ? undefined : this.#paced.attempts.pauseMs();
-      if (pauseMs === undefined) return ended;
-      await this.client.sleep(pauseMs, signal);
-    }
-  }
-
-  #attempt(attempt: Attempt): Promise<Ended> {
-    const lost = () => this.abort(attempt.permit.signal.reason);
-    attempt.permit.signal.addEventListener("abort", lost);
-    return new Promise((resolve) => {
+  /** Returns an answer that decides on the next step, or nothing if the caller has it already. */
+  async #attempt(attempt: Attempt): Promise<Whole | undefined> {
+    const { signal } = attempt.permit;
+    signal.addEventListener("abort", () => this.#target?.abort(signal.reason));
+    const answer = await new Promise<Whole | undefined>((resolve, reject) => {
       const { handler } = this;
       let whole: Whole | undefined, isPassed = false;
       this.dispatch(this.request, {
@@ -148,20 +127,18 @@ class PoliteDispatch implements Controller {
           else handler.onResponseData?.(this, part);
         },
         onResponseEnd: (_, trailers) => {
-          if (whole) return resolve({ whole: { ...whole, trailers } });
+          if (whole) return resolve({ ...whole, trailers });
           this.client.carry(attempt.end());
           handler.onResponseEnd?.(this, trailers);
         },
         onResponseError: (_, error) => {
-          if (!isPassed) return resolve({ error });
+          if (!isPassed) return reject(error);
           this.client.carry(attempt.end(error));
           handler.onResponseError?.(this, error);
         },
       });
     });
+    if (answer) await attempt.end();
+    return answer;
   }
-}
-
-function canRepeat(body: unknown): boolean {
-  return body === null || body === undefined || typeof body === "string" || body instanceof Uint8Array;
 }

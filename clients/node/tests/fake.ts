@@ -4,6 +4,9 @@ import type { Json } from "../src/wire.js";
 
 export type Answer = { status?: number; body: Json; retry_after_s?: number; is_problem?: boolean } | "lost";
 
+/** The time after which a wait is in vain, on a machine with much else to do. */
+const VAIN_MS = 30_000;
+
 export const granted = {
   status: "granted", item: 0, permit: "p1", key: "a.example", start_in_ms: 0, valid_for_ms: 500, lease_ms: 120_000,
   slots: 1, interval_ms: 0,
@@ -88,8 +91,12 @@ export class Fake implements Io {
     return this.of("acquire").flatMap((body) => body.items);
   }
 
-  /** Waits until this is so. The test runner's time-out ends a wait in vain. */
+  /** Waits until this is so. */
   async until(condition: (fake: this) => unknown): Promise<void> {
-    while (!condition(this)) await new Promise((resolve) => setTimeout(resolve, 2));
+    const began = performance.now();
+    while (!condition(this)) {
+      if (performance.now() - began > VAIN_MS) throw new Error(`in vain: ${String(condition)}`);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
   }
 }

@@ -66,7 +66,7 @@ fn its_types_hold_and_its_own_tests_pass() {
     let timeout = format!("--test-timeout={TEST_MS_MAX}");
     succeeds(
         node()
-            .args(["--expose-gc", "--test", &timeout])
+            .args(["--expose-gc", "--test", "--test-concurrency=3", &timeout])
             .args(tests()),
     );
 }
