@@ -79,6 +79,15 @@ function withoutSecrets(url: string): string {
   return authority === undefined ? url : `${scheme}${authority.slice(authority.lastIndexOf("@") + 1)}${path}`;
 }
 
+/** Returns the hash that names a URL in reports (64-bit FNV-1a), since its query may be secret. */
+function resourceOf(url: string): string {
+  let sum = 0xcbf29ce484222325n;
+  for (const byte of Buffer.from(url.split("#")[0] ?? "")) {
+    sum = BigInt.asUintN(64, (sum ^ BigInt(byte)) * 0x100000001b3n);
+  }
+  return sum.toString(16).padStart(16, "0");
+}
+
 /** Returns whole milliseconds, rounded up so that no call is early. */
 export function wholeMs(ms: number): number {
   return Math.max(0, Math.ceil(ms));
@@ -175,7 +184,7 @@ export function reportOf(outcome: Outcome, permit: string, slot: number, latency
   if ((outcome.method ?? "GET") !== "GET") item.method = outcome.method;
   if ((outcome.attempt ?? 1) !== 1) item.attempt = outcome.attempt;
   if (outcome.free) item.free = outcome.free;
-  if (outcome.resource !== undefined) item.resource = outcome.resource;
+  if (outcome.resource !== undefined) item.resource = resourceOf(outcome.resource);
   return item;
 }
 

@@ -35,7 +35,8 @@ test("a refused request and a broken one are sent again", async (t) => {
   assert.equal((await fetch(url)).status, 204);
   const [first, second, third] = fake.reports();
   assert.deepEqual([first?.body_start, second?.error], ["slow", "reset"]);
-  assert.deepEqual([third?.attempt, third?.free, third?.resource], [3, 2, url]);
+  assert.deepEqual([third?.attempt, third?.free, third?.resource], [3, 2, first?.resource]);
+  assert.match(third?.resource, /^[0-9a-f]{16}$/);
   assert.deepEqual(fake.items().map(({ kind }) => kind), [undefined, "retry", "retry"]);
 });
 
