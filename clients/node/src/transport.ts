@@ -1,5 +1,6 @@
 // Sends calls to the coordinator with node:http, so that neither a global dispatcher nor a proxy of
 // the environment has them: these are for pages.
+import { setMaxListeners } from "node:events";
 import { readFileSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
@@ -53,6 +54,7 @@ export class HttpIo implements Io {
 
   async send(call: Call, signal: AbortSignal | undefined): Promise<Reply | NoReply> {
     const url = this.places.current;
+    if (signal) setMaxListeners(0, signal); // one signal may end any number of calls
     try {
       return this.places.heard(url, await this.#request(url, call, signal));
     } catch (error) {

@@ -59,6 +59,29 @@ test("a page that is no answer counts as unavailable, and its URL is named witho
   });
 });
 
+test("one signal gives up many calls", async (t) => {
+  const warnings: Error[] = [];
+  const warned = (warning: Error) => warnings.push(warning);
+  process.on("warning", warned);
+  t.after(() => process.off("warning", warned));
+  const server = createServer(() => undefined).on("connection", (socket) => t.after(() => socket.destroy()));
+  const called = new Promise<void>((resolve) => {
+    let calls = 0;
+    server.on("request", () => (calls += 1) === 20 && resolve());
+  });
+  const port = await listening(t, server);
+  const client = new Client({ url: `127.0.0.1:${port}`, ...quiet });
+  const controller = new AbortController();
+  const reason = new Error("enough");
+  const given = Array.from({ length: 20 }, () => client.acquire("custom/a", { signal: controller.signal }));
+  await called;
+  controller.abort(reason);
+  for (const { status, reason: why } of (await Promise.allSettled(given)) as PromiseRejectedResult[]) {
+    assert.deepEqual([status, why], ["rejected", reason]);
+  }
+  assert.deepEqual(warnings, []);
+});
+
 test("a coordinator that is silent ends a call at its time", async (t) => {
   const port = await listening(t, createServer(() => undefined).on("connection", (socket) => t.after(() => socket.destroy())));
   const given = new Client({ url: `127.0.0.1:${port}`, ...quiet }).acquire("custom/a", { waitMs: 0 });
