@@ -186,23 +186,35 @@ export class Client {
     await this.#talk.setLimits(key, body);
   }
 
-  /** Sleeps, unless the signal fires. */
+  /**
+   * Sleeps, unless the signal fires.
+   * @internal
+   */
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     if (ms > 0) await this.#io.sleep(ms, signal);
   }
 
-  /** Logs one line, as `ClientOptions.log`. */
+  /**
+   * Logs one line, as `ClientOptions.log`.
+   * @internal
+   */
   log(line: string): void {
     this.#io.log(line);
   }
 
-  /** Logs why a permit was not reported, where an answer of the host must not be lost for that. */
+  /**
+   * Logs why a permit was not reported, where an answer of the host must not be lost for that.
+   * @internal
+   */
   notReported(permit: Permit, why: unknown): void {
     if (!(why instanceof PolitelyError)) throw why;
     this.log(`${permit.key}: not reported: ${why.message}`);
   }
 
-  /** Lets `close` wait for a call whose caller has gone. */
+  /**
+   * Lets `close` wait for a call whose caller has gone.
+   * @internal
+   */
   carry(call: Promise<unknown>): void {
     this.#talk.background(call);
   }

@@ -140,7 +140,10 @@ export class Permit {
     this.#kept.abort(new LeaseLost(`${this.key}: the lease is over; the request was aborted`));
   }
 
-  /** Ends `keep`. The permit itself may continue. */
+  /**
+   * Ends `keep`. The permit itself may continue.
+   * @internal
+   */
   letGo(): void {
     clearTimeout(this.#timer);
   }
