@@ -2,13 +2,18 @@ import type { Client } from "./client.js";
 import { Paced, type PacedOptions } from "./paced.js";
 import { isRedirect, REDIRECTS_MAX } from "./redirect.js";
 
+interface Page {
+  once(event: "close", listener: () => void): unknown;
+  off(event: "close", listener: () => void): unknown;
+}
+
 /** The part of a route of Playwright that matters here. */
 interface Route {
   request(): {
     url(): string;
     method(): string;
     postData(): string | null;
-    frame(): { page(): { once(event: "close", listener: () => void): unknown; off(event: "close", listener: () => void): unknown } };
+    frame(): { page(): Page };
   };
   fetch(options: { url: string; maxRedirects: number; timeout: number }): Promise<Answer>;
   fulfill(options: { response: never }): Promise<void>;
@@ -60,7 +65,8 @@ async function answer(client: Client, route: Route, options: PacedOptions, signa
   for (let hop = 0; ; hop += 1) {
     const paced = new Paced(client, url, method, options, request.postData());
     const response = await paced.send(async (attempt) => {
-      const come = await route.fetch({ url, maxRedirects: hops ? 0 : REDIRECTS_MAX, timeout: 0 }).catch((error: unknown) => {
+      const maxRedirects = hops ? 0 : REDIRECTS_MAX;
+      const come = await route.fetch({ url, maxRedirects, timeout: 0 }).catch((error: unknown) => {
         throw signal.aborted ? signal.reason : coded(error);
       });
       const isWhole = attempt.head(come.status(), Object.entries(come.headers()));

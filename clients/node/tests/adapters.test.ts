@@ -14,10 +14,14 @@ import { Fake, granted, RETRY, whole } from "./fake.js";
 import { breaks, host, says, type Handler } from "./host.js";
 import { provider, serve } from "./program.js";
 
-const next = (...nexts: unknown[]) => nexts.map((next, i) => ({ body: { items: [whole({ permit: `p${i + 1}`, next })] } }));
+const next = (...nexts: unknown[]) =>
+  nexts.map((next, i) => ({ body: { items: [whole({ permit: `p${i + 1}`, next })] } }));
 
 async function place(t: TestContext, fake: Fake, ...handlers: Handler[]) {
-  return { ...(await host(t, ...handlers)), client: new Client({ url: "http://fake", client: "w1", io: fake }) };
+  return {
+    ...(await host(t, ...handlers)),
+    client: new Client({ url: "http://fake", client: "w1", io: fake }),
+  };
 }
 
 /** What both adapters do: [status, body] of a request, also of an error answer. */
@@ -31,7 +35,10 @@ const adapters = {
   async got(client: Client, url: string, data?: unknown, signal?: AbortSignal): Promise<[number, unknown]> {
     const http = got.extend(politeGot(client), { throwHttpErrors: false });
     const body = data as string;
-    const response = await http(url, { ...(data ? { method: "PUT", body } : {}), ...(signal ? { signal } : {}) });
+    const response = await http(url, {
+      ...(data ? { method: "PUT", body } : {}),
+      ...(signal ? { signal } : {}),
+    });
     return [response.statusCode, response.body];
   },
 };
@@ -42,16 +49,28 @@ for (const [name, send] of Object.entries(adapters)) {
     const { client, url } = await place(t, fake, says(200, "page", { ratelimit: "r" }));
     assert.deepEqual(await send(client, url), [200, "page"]);
     await fake.until(() => fake.reports().length === 2);
-    assert.deepEqual(fake.reports().map(({ status, bytes, headers }) => [status, bytes, headers.ratelimit]), [[200, undefined, "r"], [200, 4, "r"]]);
+    assert.deepEqual(
+      fake.reports().map(({ status, bytes, headers }) => [status, bytes, headers.ratelimit]),
+      [
+        [200, undefined, "r"],
+        [200, 4, "r"],
+      ],
+    );
   });
 
   test(`${name}: refused and broken requests are sent again`, async (t) => {
     const fake = new Fake({ report: next(RETRY, RETRY) });
     const { client, url, requests } = await place(t, fake, says(429, "slow"), breaks, says(201, "made"));
     assert.deepEqual(await send(client, url, "kept"), [201, "made"]);
-    assert.deepEqual(requests.map(({ body }) => body), ["kept", "kept", "kept"]);
+    assert.deepEqual(
+      requests.map(({ body }) => body),
+      ["kept", "kept", "kept"],
+    );
     const [first, second, third] = fake.reports();
-    assert.deepEqual([first?.body_start, second?.error, third?.attempt, third?.free], ["slow", "reset", 3, 2]);
+    assert.deepEqual(
+      [first?.body_start, second?.error, third?.attempt, third?.free],
+      ["slow", "reset", 3, 2],
+    );
   });
 
   test(`${name}: a stream is not sent again`, async (t) => {
@@ -65,7 +84,10 @@ for (const [name, send] of Object.entries(adapters)) {
     const fake = new Fake();
     const { client, url } = await place(t, fake, says(302, "", { location: "/new" }), says(200, "new"));
     assert.deepEqual(await send(client, url), [200, "new"]);
-    assert.deepEqual(fake.items().map((item) => item.url), [url, url.replace("/x", "/new")]);
+    assert.deepEqual(
+      fake.items().map((item) => item.url),
+      [url, url.replace("/x", "/new")],
+    );
   });
 
   test(`${name}: a soft refusal is sent again`, async (t) => {
@@ -77,7 +99,9 @@ for (const [name, send] of Object.entries(adapters)) {
   });
 
   test(`${name}: an abort ends the wait and the request`, async (t) => {
-    const waiting = new Fake({ acquire: [{ body: { items: [whole({ status: "wait", retry_in_ms: 9_000 })] } }] });
+    const waiting = new Fake({
+      acquire: [{ body: { items: [whole({ status: "wait", retry_in_ms: 9_000 })] } }],
+    });
     let controller = new AbortController();
     const first = await place(t, waiting);
     let given = send(first.client, first.url, undefined, controller.signal);
@@ -119,10 +143,26 @@ function estimated(...units: string[]): NonNullable<FetchOptions["cost"]> {
 
 async function played(t: TestContext, name: string, cost: FetchOptions["cost"], used: FetchOptions["used"]) {
   const { url, policy, judge } = await provider(t, name);
-  const args = ["--profile", "api", "--law", "fixed", "--rate", "1000", "--in-flight", "64", "--policy", policy];
+  const args = [
+    "--profile",
+    "api",
+    "--law",
+    "fixed",
+    "--rate",
+    "1000",
+    "--in-flight",
+    "64",
+    "--policy",
+    policy,
+  ];
   const coordinator = await serve(t, ...args);
   const client = new Client({ url: coordinator.url, client: "w1" });
-  return { url, judge, client, options: { apiKey: "none", maxRetries: 0, fetch: politeFetch(client, { cost, used }) } };
+  return {
+    url,
+    judge,
+    client,
+    options: { apiKey: "none", maxRetries: 0, fetch: politeFetch(client, { cost, used }) },
+  };
 }
 
 test("the OpenAI SDK keeps a played provider's limits", async (t) => {
@@ -137,29 +177,63 @@ test("the OpenAI SDK keeps a played provider's limits", async (t) => {
   for (const { peak, quantity } of accounts["custom/openai"]) assert.ok(peak <= quantity);
 });
 
-const events = (...each: object[]) => each.map((event) => `event: ${Object(event).type}\ndata: ${JSON.stringify(event)}\n\n`).join("");
+const events = (...each: object[]) =>
+  each.map((event) => `event: ${Object(event).type}\ndata: ${JSON.stringify(event)}\n\n`).join("");
 const streamed = (text: string) => says(200, text, { "content-type": "text/event-stream" });
 
 test("the SDKs read streams, whose use is settled at their end", async (t) => {
-  const message = { id: "m", type: "message", role: "assistant", model: "m", content: [], usage: { input_tokens: 9, output_tokens: 1 } };
+  const message = {
+    id: "m",
+    type: "message",
+    role: "assistant",
+    model: "m",
+    content: [],
+    usage: { input_tokens: 9, output_tokens: 1 },
+  };
   const delta = { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "word" } };
   const end = { type: "message_delta", delta: { stop_reason: "end_turn" }, usage: { output_tokens: 77 } };
   const block = { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } };
   const fake = new Fake();
-  const claude = await place(t, fake, streamed(events({ type: "message_start", message }, block, delta, end, { type: "message_stop" })));
-  const anthropic = new Anthropic({ baseURL: claude.url, apiKey: "none", fetch: politeFetch(claude.client, { used: usage.anthropic }) });
-  const said = await anthropic.messages.stream({ model: "m", max_tokens: 99, messages: QUESTION }).finalText();
+  const claude = await place(
+    t,
+    fake,
+    streamed(events({ type: "message_start", message }, block, delta, end, { type: "message_stop" })),
+  );
+  const anthropic = new Anthropic({
+    baseURL: claude.url,
+    apiKey: "none",
+    fetch: politeFetch(claude.client, { used: usage.anthropic }),
+  });
+  const said = await anthropic.messages
+    .stream({ model: "m", max_tokens: 99, messages: QUESTION })
+    .finalText();
   assert.equal(said, "word");
   await fake.until(() => fake.reports().length === 2);
   assert.deepEqual(fake.reports()[1]?.used, { tokens: 86, input_tokens: 9, output_tokens: 77 });
 
   const other = new Fake();
-  const chunk = { id: "c", object: "chat.completion.chunk", choices: [{ index: 0, delta: { content: "word" } }] };
-  const last = { id: "c", choices: [], usage: { prompt_tokens: 40, completion_tokens: 300, total_tokens: 340 } };
+  const chunk = {
+    id: "c",
+    object: "chat.completion.chunk",
+    choices: [{ index: 0, delta: { content: "word" } }],
+  };
+  const last = {
+    id: "c",
+    choices: [],
+    usage: { prompt_tokens: 40, completion_tokens: 300, total_tokens: 340 },
+  };
   const gpt = await place(t, other, streamed(`${events(chunk, last)}data: [DONE]\n\n`));
-  const openai = new OpenAI({ baseURL: gpt.url, apiKey: "none", fetch: politeFetch(gpt.client, { used: usage.openai }) });
+  const openai = new OpenAI({
+    baseURL: gpt.url,
+    apiKey: "none",
+    fetch: politeFetch(gpt.client, { used: usage.openai }),
+  });
   let text = "";
-  for await (const part of await openai.chat.completions.create({ model: "m", messages: QUESTION, stream: true })) {
+  for await (const part of await openai.chat.completions.create({
+    model: "m",
+    messages: QUESTION,
+    stream: true,
+  })) {
     text += part.choices[0]?.delta.content ?? "";
   }
   assert.equal(text, "word");
@@ -168,7 +242,12 @@ test("the SDKs read streams, whose use is settled at their end", async (t) => {
 });
 
 test("the Anthropic SDK keeps a played provider's limits", async (t) => {
-  const { url, judge, client, options } = await played(t, "anthropic", estimated("input_tokens", "output_tokens"), usage.anthropic);
+  const { url, judge, client, options } = await played(
+    t,
+    "anthropic",
+    estimated("input_tokens", "output_tokens"),
+    usage.anthropic,
+  );
   const llm = new Anthropic({ baseURL: url, ...options });
   const ask = () => llm.messages.create({ model: "m", messages: QUESTION, max_tokens: 50 });
   const answers = await Promise.all(Array.from({ length: 30 }, ask));

@@ -17,7 +17,11 @@ class Virtual extends Fake {
   #nowMs = 100_000;
 
   constructor(private readonly scenario: Json) {
-    super(Object.fromEntries(Object.entries(scenario.answers ?? {}).map(([path, each]) => [path, answersOf(each as [])])));
+    super(
+      Object.fromEntries(
+        Object.entries(scenario.answers ?? {}).map(([path, each]) => [path, answersOf(each as [])]),
+      ),
+    );
   }
 
   override now = (): number => this.#nowMs;
@@ -78,10 +82,13 @@ class Runner {
       const { url, key, ...wanted } = step.acquire;
       return [[await this.client.acquire(url ?? key, camel(wanted) as Wanted)], []];
     }
-    if (step.acquire_any) return [await this.client.acquireAny(step.acquire_any.targets, step.acquire_any.n), []];
+    if (step.acquire_any)
+      return [await this.client.acquireAny(step.acquire_any.targets, step.acquire_any.n), []];
     if (step.exchange) {
       const { told, targets, wait_ms: waitMs } = step.exchange;
-      const [nexts, permits] = await this.client.exchange(this.#told(told), targets as Target[], 0, { waitMs });
+      const [nexts, permits] = await this.client.exchange(this.#told(told), targets as Target[], 0, {
+        waitMs,
+      });
       return [permits, nexts];
     }
     if (step.report) return [[], await this.client.report(this.#told(step.report))];
@@ -94,7 +101,11 @@ class Runner {
   async gives(step: Json): Promise<void> {
     const [permits, nexts] = await this.step(step);
     for (const permit of permits) this.permits.set(step.as ?? permit.state.name, permit);
-    if (permits.length && step.gives) assert.deepEqual(permits.map(({ state }) => state.name), step.gives);
+    if (permits.length && step.gives)
+      assert.deepEqual(
+        permits.map(({ state }) => state.name),
+        step.gives,
+      );
     const expected: Json[] = step.nexts ?? (permits.length ? [] : (step.gives ?? []));
     assert.equal(nexts.length, expected.length);
     for (const [i, next] of nexts.entries()) includes(next, camel(expected[i] ?? {}));
@@ -136,17 +147,20 @@ for (const scenario of ["acquire", "report", "share"].flatMap(read) as Json[]) {
     const runner = new Runner(scenario);
     const began = runner.fake.now();
     for (const step of scenario.steps as Json[]) {
-      for (let i = 0; i < (step.times ?? 1); i += 1) await (step.fails ? runner.fails(step) : runner.gives(step));
+      for (let i = 0; i < (step.times ?? 1); i += 1)
+        await (step.fails ? runner.fails(step) : runner.gives(step));
       const elapsed = runner.fake.now() - began;
       near(elapsed, step.at_ms ?? elapsed, 10);
       assert.ok(elapsed <= (step.until_ms ?? elapsed), `${elapsed} ms`);
-      for (const [name, over] of Object.entries(step.ended ?? {})) assert.equal(runner.permit(name).isOver, over);
+      for (const [name, over] of Object.entries(step.ended ?? {}))
+        assert.equal(runner.permit(name).isOver, over);
       for (const [name, left] of Object.entries(step.lease_left_ms ?? {})) {
         near(runner.permit(name).leaseLeftMs, left as number, 1e-3);
       }
     }
     const ids = new Map<string, unknown>();
-    for (const [path, bodies] of Object.entries(scenario.calls ?? {})) matches(bodies, runner.fake.of(path), ids);
+    for (const [path, bodies] of Object.entries(scenario.calls ?? {}))
+      matches(bodies, runner.fake.of(path), ids);
     assert.equal(new Set(ids.values()).size, ids.size);
     if (scenario.slept_ms) {
       assert.equal(runner.fake.slept.length, scenario.slept_ms.length);
@@ -156,7 +170,8 @@ for (const scenario of ["acquire", "report", "share"].flatMap(read) as Json[]) {
 }
 
 const evidence = read("evidence");
-const text = (given: Json | string): string => (typeof given === "string" ? given : given.repeated.repeat(given.times));
+const text = (given: Json | string): string =>
+  typeof given === "string" ? given : given.repeated.repeat(given.times);
 
 test("the headers that matter are sent", () => {
   for (const { given, asked, kept } of evidence.headers) {

@@ -11,7 +11,8 @@ import { breaks, host, says } from "./host.js";
 
 const require = createRequire(new URL("../../../../tests/tools/package.json", import.meta.url));
 const html = { "content-type": "text/html" };
-const next = (...nexts: unknown[]) => nexts.map((next, i) => ({ body: { items: [whole({ permit: `p${i + 1}`, next })] } }));
+const next = (...nexts: unknown[]) =>
+  nexts.map((next, i) => ({ body: { items: [whole({ permit: `p${i + 1}`, next })] } }));
 
 test("Crawlee waits for permits, and refused and broken requests are sent again", async (t) => {
   const { BasicCrawler, CheerioCrawler, Configuration, GotScrapingHttpClient } = require("crawlee");
@@ -21,23 +22,38 @@ test("Crawlee waits for permits, and refused and broken requests are sent again"
   const httpClient = polite(client, new GotScrapingHttpClient());
   const configuration = new Configuration({ persistStorage: false });
   const titles: string[] = [];
-  const crawler = new CheerioCrawler({
-    httpClient,
-    maxRequestRetries: 0,
-    requestHandler: async ({ $ }: { $: (selector: string) => { text(): string } }) => void titles.push($("title").text()),
-  }, configuration);
+  const crawler = new CheerioCrawler(
+    {
+      httpClient,
+      maxRequestRetries: 0,
+      requestHandler: async ({ $ }: { $: (selector: string) => { text(): string } }) =>
+        void titles.push($("title").text()),
+    },
+    configuration,
+  );
   crawler.log.setLevel(0);
   await crawler.run([url]);
   assert.deepEqual(titles, ["page"]);
   await fake.until(() => fake.reports().length === 4);
-  const reports = fake.reports().map(({ status, error, body_coming }) => [status ?? error, body_coming ?? false]);
-  assert.deepEqual(reports, [[429, false], ["reset", false], [200, true], [200, false]]);
+  const reports = fake
+    .reports()
+    .map(({ status, error, body_coming }) => [status ?? error, body_coming ?? false]);
+  assert.deepEqual(reports, [
+    [429, false],
+    ["reset", false],
+    [200, true],
+    [200, false],
+  ]);
   assert.equal(fake.reports()[0]?.body_start, "slow");
 
-  const basic = new BasicCrawler({
-    httpClient,
-    requestHandler: async ({ sendRequest }: { sendRequest(): Promise<{ body: string }> }) => void titles.push((await sendRequest()).body),
-  }, new Configuration({ persistStorage: false }));
+  const basic = new BasicCrawler(
+    {
+      httpClient,
+      requestHandler: async ({ sendRequest }: { sendRequest(): Promise<{ body: string }> }) =>
+        void titles.push((await sendRequest()).body),
+    },
+    new Configuration({ persistStorage: false }),
+  );
   basic.log.setLevel(0);
   await basic.run([`${url}?again`]);
   assert.equal(titles[1], "<title>page</title>");
@@ -50,14 +66,27 @@ test("each request and redirect of a page in a browser waits for its permit", as
   t.after(() => browser.close());
   const fake = new Fake({ report: next(RETRY, RETRY) });
   const page = says(200, '<title>page</title><img src="/image">', html);
-  const { url } = await host(t, says(503, "slow"), breaks, says(302, "", { location: "/page" }), page, says(200, "image"));
+  const { url } = await host(
+    t,
+    says(503, "slow"),
+    breaks,
+    says(302, "", { location: "/page" }),
+    page,
+    says(200, "image"),
+  );
   const client = new Client({ url: "http://fake", client: "w1", io: fake });
   const tab = await browser.newPage();
   await tab.route("**/*", politeRoute(client));
   assert.equal((await tab.goto(url, { timeout: 0 })).status(), 200);
   assert.equal(await tab.title(), "page");
   await fake.until(() => fake.reports().length > 4);
-  assert.deepEqual(fake.reports().slice(0, 4).map(({ status, error }) => status ?? error), [503, "reset", 302, 200]);
+  assert.deepEqual(
+    fake
+      .reports()
+      .slice(0, 4)
+      .map(({ status, error }) => status ?? error),
+    [503, "reset", 302, 200],
+  );
   const paths = fake.items().map((item) => new URL(item.url).pathname);
   assert.deepEqual(paths.slice(0, 5), ["/x", "/x", "/x", "/page", "/image"]);
 });

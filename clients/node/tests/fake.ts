@@ -8,8 +8,15 @@ export type Answer = { status?: number; body: Json; retry_after_s?: number; is_p
 const VAIN_MS = 30_000;
 
 export const granted = {
-  status: "granted", item: 0, permit: "p1", key: "a.example", start_in_ms: 0, valid_for_ms: 500, lease_ms: 120_000,
-  slots: 1, interval_ms: 0,
+  status: "granted",
+  item: 0,
+  permit: "p1",
+  key: "a.example",
+  start_in_ms: 0,
+  valid_for_ms: 500,
+  lease_ms: 120_000,
+  slots: 1,
+  interval_ms: 0,
 };
 export const RETRY = { retry: { after_ms: 0, free: true } };
 

@@ -8,7 +8,8 @@ import { Fake, granted, RETRY, whole } from "./fake.js";
 import { breaks, host, says, type Handler } from "./host.js";
 
 const GIVE_UP = { give_up: { reason: "status 403" } };
-const next = (...nexts: unknown[]) => nexts.map((next, i) => ({ body: { items: [whole({ permit: `p${i + 1}`, next })] } }));
+const next = (...nexts: unknown[]) =>
+  nexts.map((next, i) => ({ body: { items: [whole({ permit: `p${i + 1}`, next })] } }));
 
 async function polite(t: TestContext, fake: Fake, handlers: Handler[], options: FetchOptions = {}) {
   const client = new Client({ url: "http://fake", client: "w1", io: fake });
@@ -37,7 +38,10 @@ test("a refused request and a broken one are sent again", async (t) => {
   assert.deepEqual([first?.body_start, second?.error], ["slow", "reset"]);
   assert.deepEqual([third?.attempt, third?.free, third?.resource], [3, 2, first?.resource]);
   assert.match(third?.resource, /^[0-9a-f]{16}$/);
-  assert.deepEqual(fake.items().map(({ kind }) => kind), [undefined, "retry", "retry"]);
+  assert.deepEqual(
+    fake.items().map(({ kind }) => kind),
+    [undefined, "retry", "retry"],
+  );
 });
 
 test("the last answer is the caller's, decoded", async (t) => {
@@ -59,12 +63,18 @@ test("the last error is the caller's", async (t) => {
 });
 
 test("a stream is not sent again, and a text is", async (t) => {
-  for (const [body, times] of [["kept", 2], [Readable.toWeb(Readable.from(["once"])), 1]] as const) {
+  for (const [body, times] of [
+    ["kept", 2],
+    [Readable.toWeb(Readable.from(["once"])), 1],
+  ] as const) {
     const fake = new Fake({ report: next(RETRY) });
     const { fetch, url, requests } = await polite(t, fake, [says(429), says(201)]);
     const init = { method: "PUT", body: body as string, duplex: "half" } as RequestInit;
     assert.equal((await fetch(url, init)).status, times === 2 ? 201 : 429);
-    assert.deepEqual(requests.map((request) => request.body), Array(times).fill(times === 2 ? "kept" : "once"));
+    assert.deepEqual(
+      requests.map((request) => request.body),
+      Array(times).fill(times === 2 ? "kept" : "once"),
+    );
     assert.deepEqual([fake.items()[0]?.method, fake.reports()[0]?.method], ["PUT", "PUT"]);
   }
 });
@@ -73,16 +83,32 @@ test("a Request is sent with its method, headers and body", async (t) => {
   const fake = new Fake();
   const { fetch, url, requests } = await polite(t, fake, [says(200)]);
   await fetch(new Request(url, { method: "POST", body: "text", headers: { "x-team": "a" } }));
-  assert.deepEqual([requests[0]?.method, requests[0]?.body, requests[0]?.headers["x-team"]], ["POST", "text", "a"]);
+  assert.deepEqual(
+    [requests[0]?.method, requests[0]?.body, requests[0]?.headers["x-team"]],
+    ["POST", "text", "a"],
+  );
 });
 
 test("each hop of a redirect has a permit, and waits as the redirect says", async (t) => {
   const fake = new Fake({ report: [{ body: { items: [whole({ permit: "p1", target_after_ms: 30 })] } }] });
-  const { fetch, url, requests } = await polite(t, fake, [says(303, "", { location: "/new#part" }), says(200, "new")]);
-  const response = await fetch(url, { method: "POST", body: "once", headers: { "content-type": "text/plain" } });
+  const { fetch, url, requests } = await polite(t, fake, [
+    says(303, "", { location: "/new#part" }),
+    says(200, "new"),
+  ]);
+  const response = await fetch(url, {
+    method: "POST",
+    body: "once",
+    headers: { "content-type": "text/plain" },
+  });
   assert.equal(await response.text(), "new");
   assert.deepEqual([response.redirected, response.url], [true, url.replace("/x", "/new")]);
-  assert.deepEqual(requests.map(({ method, path, body }) => [method, path, body]), [["POST", "/x", "once"], ["GET", "/new", ""]]);
+  assert.deepEqual(
+    requests.map(({ method, path, body }) => [method, path, body]),
+    [
+      ["POST", "/x", "once"],
+      ["GET", "/new", ""],
+    ],
+  );
   assert.equal(requests[1]?.headers["content-type"], undefined);
   assert.equal(fake.items().length, 2);
   assert.deepEqual(fake.slept, [30]);
@@ -92,9 +118,16 @@ test("a redirect to another origin carries no credentials", async (t) => {
   const fake = new Fake();
   const other = await host(t, says(200));
   const { fetch, url } = await polite(t, fake, [says(307, "", { location: other.url })]);
-  await fetch(url, { method: "PUT", body: "kept", headers: { authorization: "secret", cookie: "c", accept: "text/x" } });
+  await fetch(url, {
+    method: "PUT",
+    body: "kept",
+    headers: { authorization: "secret", cookie: "c", accept: "text/x" },
+  });
   const [{ method, body, headers } = { method: "", body: "", headers: {} }] = other.requests;
-  assert.deepEqual([method, body, headers.accept, headers.authorization, headers.cookie], ["PUT", "kept", "text/x", undefined, undefined]);
+  assert.deepEqual(
+    [method, body, headers.accept, headers.authorization, headers.cookie],
+    ["PUT", "kept", "text/x", undefined, undefined],
+  );
 });
 
 test("redirects end, and follow the mode of the request", async (t) => {
@@ -161,7 +194,13 @@ test("a body that is aborted, cancelled or dropped frees its slot", async (t) =>
       await assert.rejects(reader?.read() ?? Promise.resolve(), { name: "AbortError" });
     }
     await fake.until(() => fake.reports().length === 2);
-    assert.deepEqual(fake.reports().map((report) => [report.status, report.body_coming ?? false]), [[200, true], [200, false]]);
+    assert.deepEqual(
+      fake.reports().map((report) => [report.status, report.body_coming ?? false]),
+      [
+        [200, true],
+        [200, false],
+      ],
+    );
   }
 });
 
@@ -177,7 +216,8 @@ test("a body that breaks off is reported as an error", async (t) => {
 
 test("an answer that takes longer than the lease renews it", async (t) => {
   const fake = new Fake({ acquire: [{ body: { items: [{ ...granted, lease_ms: 2_000 }] } }] });
-  const slow: Handler = (_, response) => void fake.until(() => fake.of("renew").length).then(() => response.end("page"));
+  const slow: Handler = (_, response) =>
+    void fake.until(() => fake.of("renew").length).then(() => response.end("page"));
   const { fetch, url } = await polite(t, fake, [slow]);
   assert.equal(await (await fetch(url)).text(), "page");
 });
@@ -195,10 +235,16 @@ test("a request whose lease is lost is aborted and reported", async (t) => {
 test("a body that a rule reads is sent, and a soft refusal is sent again", async (t) => {
   const grant = (permit: string) => ({ body: { items: [{ ...granted, permit, send_bodies: "all" }] } });
   const fake = new Fake({ acquire: [grant("p1"), grant("p2")], report: next(RETRY) });
-  const { fetch, url } = await polite(t, fake, [says(200, "Please slow down.", { "x-soft": "1" }), says(200, "page")]);
+  const { fetch, url } = await polite(t, fake, [
+    says(200, "Please slow down.", { "x-soft": "1" }),
+    says(200, "page"),
+  ]);
   assert.equal(await (await fetch(url)).text(), "page");
   const [first, second] = fake.reports();
-  assert.deepEqual([first?.body_start, first?.headers["x-soft"], second?.body_start], ["Please slow down.", "1", "page"]);
+  assert.deepEqual(
+    [first?.body_start, first?.headers["x-soft"], second?.body_start],
+    ["Please slow down.", "1", "page"],
+  );
 });
 
 test("a part that was not requested is an error", async (t) => {
@@ -220,7 +266,10 @@ test("a wait is bounded if asked", async (t) => {
 test("a cost is estimated from the request and settled from the answer", async (t) => {
   const answer = JSON.stringify({ usage: { prompt_tokens: 40, completion_tokens: 300, total_tokens: 340 } });
   const fake = new Fake();
-  const cost: FetchOptions["cost"] = ({ body }) => ({ requests: 1, tokens: JSON.parse(String(body)).max_tokens });
+  const cost: FetchOptions["cost"] = ({ body }) => ({
+    requests: 1,
+    tokens: JSON.parse(String(body)).max_tokens,
+  });
   const { fetch, url } = await polite(t, fake, [says(200, answer)], { cost, used: usage.openai });
   await (await fetch(url, { method: "POST", body: '{"max_tokens": 500}' })).json();
   await fake.until(() => fake.reports().length === 2);
@@ -229,10 +278,21 @@ test("a cost is estimated from the request and settled from the answer", async (
 });
 
 test("an odd amount of a reader loses no report", async (t) => {
-  for (const odd of [null, { tokens: null }, { tokens: 1.5 }, { tokens: -1 }, { "A b": 1 }, { a: 1, b: 1, c: 1, d: 1 }, 7]) {
+  for (const odd of [
+    null,
+    { tokens: null },
+    { tokens: 1.5 },
+    { tokens: -1 },
+    { "A b": 1 },
+    { a: 1, b: 1, c: 1, d: 1 },
+    7,
+  ]) {
     const fake = new Fake({ report: next(GIVE_UP) });
     const { fetch, url } = await polite(t, fake, [says(429)], { used: () => odd as never });
     assert.equal((await fetch(url)).status, 429);
-    assert.deepEqual(fake.reports().map(({ status, used }) => [status, used]), [[429, undefined]]);
+    assert.deepEqual(
+      fake.reports().map(({ status, used }) => [status, used]),
+      [[429, undefined]],
+    );
   }
 });

@@ -57,7 +57,10 @@ export async function serve(t: TestContext, ...args: string[]): Promise<{ url: s
 /** Hosts with known limits. */
 export async function town(t: TestContext, hosts: Record<string, Json>) {
   const spec = join(folder(t), "town.json");
-  writeFileSync(spec, JSON.stringify({ hosts: Object.entries(hosts).map(([name, host]) => ({ name, ...host })) }));
+  writeFileSync(
+    spec,
+    JSON.stringify({ hosts: Object.entries(hosts).map(([name, host]) => ({ name, ...host })) }),
+  );
   const program = await Program.start(t, Object.keys(hosts).length, "target", spec, "--json");
   const urls = program.lines.map((line) => line.split(" ")[0] ?? "");
   const judge = async (): Promise<Json[]> => JSON.parse(await program.end()).hosts;

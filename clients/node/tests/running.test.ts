@@ -37,11 +37,13 @@ test("a permit is granted, renewed, reported, or given back", async (t) => {
 test("calls that are given up around their grant leave no slot taken", async (t) => {
   const { url } = await serve(t, ...FREE, "--in-flight", "1");
   await using client = new Client({ url, ...quiet });
-  await Promise.all(Array.from({ length: 40 }, async (_, i) => {
-    const signal = AbortSignal.timeout(20 + (i % 20));
-    const permit = await client.acquire("custom/one", { signal }).catch(() => undefined);
-    await permit?.report({ status: 200 });
-  }));
+  await Promise.all(
+    Array.from({ length: 40 }, async (_, i) => {
+      const signal = AbortSignal.timeout(20 + (i % 20));
+      const permit = await client.acquire("custom/one", { signal }).catch(() => undefined);
+      await permit?.report({ status: 200 });
+    }),
+  );
   await (await client.acquire("custom/one", { waitMs: 9_000 })).cancel();
 });
 
@@ -100,7 +102,10 @@ test("a token is sent, and an answer of another web server names the next step",
   const { url } = await serve(t, "--token-file", file);
   await using right = new Client({ url, token: "a-token-of-some-length", ...quiet });
   await (await right.acquire("custom/a")).cancel();
-  await assert.rejects(new Client({ url, token: "t2", ...quiet }).acquire("custom/a"), { name: "BadCall", status: 401 });
+  await assert.rejects(new Client({ url, token: "t2", ...quiet }).acquire("custom/a"), {
+    name: "BadCall",
+    status: 401,
+  });
   const other = createServer((_, response) => response.writeHead(404).end("<html>")).listen(0, "127.0.0.1");
   t.after(() => other.close());
   await new Promise((resolve) => other.once("listening", resolve));
@@ -117,12 +122,17 @@ test("a polite fetch gets every page of limited hosts", async (t) => {
   await using client = new Client({ url, ...quiet });
   const fetch = politeFetch(client);
   const pages = urls.flatMap((host) => Array.from({ length: 15 }, (_, page) => `${host}/page/${page}`));
-  const statuses = await Promise.all(pages.map(async (page) => {
-    const response = await fetch(page);
-    await response.text();
-    return response.status;
-  }));
-  assert.deepEqual(statuses, pages.map(() => 200));
+  const statuses = await Promise.all(
+    pages.map(async (page) => {
+      const response = await fetch(page);
+      await response.text();
+      return response.status;
+    }),
+  );
+  assert.deepEqual(
+    statuses,
+    pages.map(() => 200),
+  );
   for (const { pages: served, refused, arrivals } of await judge()) {
     assert.equal(served, 15);
     assert.ok(refused <= 0.2 * arrivals, `${refused} of ${arrivals} were refused`);

@@ -25,8 +25,13 @@ test("an untrusted certificate is an error at once, and that in SSL_CERT_FILE is
   const [key, cert] = ["key.pem", "cert.pem"].map((name) => join(folder(t), name)) as [string, string];
   const subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"];
   const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
-  execFileSync("openssl", ["req", "-x509", "-nodes", ...curve, ...subject, "-keyout", key, "-out", cert], { stdio: "ignore" });
-  const port = await listening(t, createTlsServer({ key: readFileSync(key), cert: readFileSync(cert) }, grants));
+  execFileSync("openssl", ["req", "-x509", "-nodes", ...curve, ...subject, "-keyout", key, "-out", cert], {
+    stdio: "ignore",
+  });
+  const port = await listening(
+    t,
+    createTlsServer({ key: readFileSync(key), cert: readFileSync(cert) }, grants),
+  );
   const url = `https://127.0.0.1:${port}`;
   await assert.rejects(new Client({ url, ...quiet }).acquire("custom/a"), { name: "BadCall", status: 0 });
   // Another coordinator may have a trusted one.
@@ -40,22 +45,32 @@ test("an untrusted certificate is an error at once, and that in SSL_CERT_FILE is
 
 test("a kept connection that the coordinator closed is no failure", async (t) => {
   const used = new Set<unknown>();
-  const port = await listening(t, createServer((request, response) => {
-    if (used.has(request.socket)) return request.socket.resetAndDestroy();
-    used.add(request.socket);
-    return grants(request, response);
-  }));
+  const port = await listening(
+    t,
+    createServer((request, response) => {
+      if (used.has(request.socket)) return request.socket.resetAndDestroy();
+      used.add(request.socket);
+      return grants(request, response);
+    }),
+  );
   await using client = new Client({ url: `127.0.0.1:${port}`, onUnavailable: "stop", ...quiet });
   for (let i = 0; i < 3; i += 1) await client.acquire("custom/a");
   assert.equal(used.size, 3);
 });
 
 test("a page that is no answer counts as unavailable, and its URL is named without a password", async (t) => {
-  const port = await listening(t, createServer((_, response) => response.end("<html>")));
-  const given = new Client({ url: `http://me:secret@127.0.0.1:${port}`, ...quiet }).acquire("custom/a", { waitMs: 0 });
+  const port = await listening(
+    t,
+    createServer((_, response) => response.end("<html>")),
+  );
+  const given = new Client({ url: `http://me:secret@127.0.0.1:${port}`, ...quiet }).acquire("custom/a", {
+    waitMs: 0,
+  });
   await assert.rejects(given, (error: Error) => {
     assert.ok(error instanceof Unavailable && !error.message.includes("secret"));
-    return error.message.includes(`http://127.0.0.1:${port}/api/v1: status 200 without JSON; is it a coordinator?`);
+    return error.message.includes(
+      `http://127.0.0.1:${port}/api/v1: status 200 without JSON; is it a coordinator?`,
+    );
   });
 });
 
@@ -83,7 +98,10 @@ test("one signal gives up many calls", async (t) => {
 });
 
 test("a coordinator that is silent ends a call at its time", async (t) => {
-  const port = await listening(t, createServer(() => undefined).on("connection", (socket) => t.after(() => socket.destroy())));
+  const port = await listening(
+    t,
+    createServer(() => undefined).on("connection", (socket) => t.after(() => socket.destroy())),
+  );
   const given = new Client({ url: `127.0.0.1:${port}`, ...quiet }).acquire("custom/a", { waitMs: 0 });
   await assert.rejects(given, /no answer within 1 s/);
 });
@@ -105,10 +123,19 @@ test("reports are no larger than the coordinator accepts", async () => {
   const { fake, client } = worker();
   const told = await pages(client, 400, BLOCKED);
   assert.equal((await client.report(told)).length, 400);
-  assert.deepEqual(fake.reports().map(({ permit }) => permit), told.map(([{ state }]) => state.name));
+  assert.deepEqual(
+    fake.reports().map(({ permit }) => permit),
+    told.map(([{ state }]) => state.name),
+  );
   assert.ok(Math.max(...fake.of("report").map(size)) < 4 << 20);
   await client.report(await pages(client, 5_000, { status: 200 }));
-  assert.deepEqual(fake.of("report").slice(-2).map(({ items }) => items.length), [4_096, 904]);
+  assert.deepEqual(
+    fake
+      .of("report")
+      .slice(-2)
+      .map(({ items }) => items.length),
+    [4_096, 904],
+  );
 });
 
 test("an exchange has room for its wishes", async () => {
@@ -126,7 +153,10 @@ test("a report that fails takes none before it back", async () => {
   const { client } = worker({ report: [first, wrong] });
   const told = await pages(client, 4_100, { status: 200 });
   await assert.rejects(client.report(told), BadCall);
-  assert.deepEqual(told.map(([permit]) => permit.isOver), [...Array(4_096).fill(true), ...Array(4).fill(false)]);
+  assert.deepEqual(
+    told.map(([permit]) => permit.isOver),
+    [...Array(4_096).fill(true), ...Array(4).fill(false)],
+  );
 });
 
 test("an outage is logged with its reason and its end", async () => {
@@ -140,10 +170,13 @@ test("an outage is logged with its reason and its end", async () => {
 
 test("half a surrogate pair in a body is sent as a replacement", async (t) => {
   const bodies: string[] = [];
-  const port = await listening(t, createServer((request, response) => {
-    request.on("data", (part: Buffer) => bodies.push(part.toString()));
-    grants(request, response);
-  }));
+  const port = await listening(
+    t,
+    createServer((request, response) => {
+      request.on("data", (part: Buffer) => bodies.push(part.toString()));
+      grants(request, response);
+    }),
+  );
   await using client = new Client({ url: `127.0.0.1:${port}`, ...quiet });
   await client.acquire("custom/a", { labels: { team: "\ud800x" } });
   assert.equal(JSON.parse(bodies[0] ?? "").items[0].labels.team, "\ufffdx");
@@ -154,17 +187,25 @@ test("several departures are reported by their numbers", async () => {
   const { fake, client } = worker({ acquire: [{ body: { items: [grant] } }] });
   const permit = await client.acquire("custom/a", { slots: 3 });
   for await (const departure of permit.departures()) await departure.report({ status: 200, latencyMs: 1 });
-  assert.deepEqual(fake.reports().map(({ slot }) => slot), [undefined, 1, 2]);
+  assert.deepEqual(
+    fake.reports().map(({ slot }) => slot),
+    [undefined, 1, 2],
+  );
 });
 
 test("attempts go on as the coordinator says, and end without a report", async () => {
   const retry = { retry: { after_ms: 0 } };
   const { fake, client } = worker({ report: [{ body: { items: [whole({ permit: "p1", next: retry })] } }] });
   for await (const permit of client.attempts("http://a.example/x", { method: "HEAD" })) {
-    await permit.report(new Response(null, { status: 503, headers: { "retry-after": "1", "set-cookie": "secret=1" } }));
+    await permit.report(
+      new Response(null, { status: 503, headers: { "retry-after": "1", "set-cookie": "secret=1" } }),
+    );
   }
   const [first, second] = fake.reports();
-  assert.deepEqual([first?.headers, first?.method, second?.attempt, second?.free], [{ "retry-after": "1" }, "HEAD", 2, undefined]);
+  assert.deepEqual(
+    [first?.headers, first?.method, second?.attempt, second?.free],
+    [{ "retry-after": "1" }, "HEAD", 2, undefined],
+  );
   for await (const _ of client.attempts("http://a.example/x"));
   assert.deepEqual(fake.of("cancel"), [{ client: "w1", permits: ["p3"], sent: true }]);
 });
@@ -172,10 +213,22 @@ test("attempts go on as the coordinator says, and end without a report", async (
 test("an error of a permit's body is reported as evidence, and is the caller's", async () => {
   const { fake, client } = worker();
   const reset = Object.assign(new Error("x"), { code: "ECONNRESET" });
-  await assert.rejects(client.permit("custom/a", () => Promise.reject(reset)), reset);
+  await assert.rejects(
+    client.permit("custom/a", () => Promise.reject(reset)),
+    reset,
+  );
   const ours = new Error("ours");
-  await assert.rejects(client.permit("custom/a", () => Promise.reject(ours)), ours);
+  await assert.rejects(
+    client.permit("custom/a", () => Promise.reject(ours)),
+    ours,
+  );
   await client.permit("custom/a", async () => undefined);
-  assert.deepEqual(fake.reports().map(({ error }) => error), ["reset"]);
-  assert.deepEqual(fake.of("cancel"), [{ client: "w1", permits: ["p2"], sent: true }, { client: "w1", permits: ["p3"] }]);
+  assert.deepEqual(
+    fake.reports().map(({ error }) => error),
+    ["reset"],
+  );
+  assert.deepEqual(fake.of("cancel"), [
+    { client: "w1", permits: ["p2"], sent: true },
+    { client: "w1", permits: ["p3"] },
+  ]);
 });

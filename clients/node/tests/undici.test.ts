@@ -11,13 +11,19 @@ import { polite } from "../src/undici.js";
 import { Fake, granted, RETRY, whole } from "./fake.js";
 import { breaks, host, says, type Handler } from "./host.js";
 
-const next = (...nexts: unknown[]) => nexts.map((next, i) => ({ body: { items: [whole({ permit: `p${i + 1}`, next })] } }));
+const next = (...nexts: unknown[]) =>
+  nexts.map((next, i) => ({ body: { items: [whole({ permit: `p${i + 1}`, next })] } }));
 
 async function agent(t: TestContext, fake: Fake, handlers: Handler[], options: PacedOptions = {}) {
   const client = new Client({ url: "http://fake", client: "w1", io: fake });
   const plain = new Agent();
   t.after(() => plain.destroy());
-  return { ...(await host(t, ...handlers)), client, plain, dispatcher: plain.compose(polite(client, options)) };
+  return {
+    ...(await host(t, ...handlers)),
+    client,
+    plain,
+    dispatcher: plain.compose(polite(client, options)),
+  };
 }
 
 test("a page is paced and reported", async (t) => {
@@ -26,7 +32,13 @@ test("a page is paced and reported", async (t) => {
   const { statusCode, headers, body } = await request(`${url}?q=1`, { dispatcher });
   assert.deepEqual([statusCode, headers.ratelimit, await body.text()], [200, "r", "page"]);
   await fake.until(() => fake.reports().length === 2);
-  assert.deepEqual(fake.reports().map(({ status, body_coming, bytes }) => [status, body_coming, bytes]), [[200, true, undefined], [200, undefined, 4]]);
+  assert.deepEqual(
+    fake.reports().map(({ status, body_coming, bytes }) => [status, body_coming, bytes]),
+    [
+      [200, true, undefined],
+      [200, undefined, 4],
+    ],
+  );
 });
 
 test("refused and broken requests are sent again, unless their body is a stream", async (t) => {
@@ -34,12 +46,22 @@ test("refused and broken requests are sent again, unless their body is a stream"
   const { dispatcher, url, requests } = await agent(t, fake, [says(429, "slow"), breaks, says(201, "made")]);
   const { statusCode, body } = await request(url, { dispatcher, method: "PUT", body: "kept" });
   assert.deepEqual([statusCode, await body.text()], [201, "made"]);
-  assert.deepEqual(requests.map((each) => each.body), ["kept", "kept", "kept"]);
+  assert.deepEqual(
+    requests.map((each) => each.body),
+    ["kept", "kept", "kept"],
+  );
   const [first, second, third] = fake.reports();
-  assert.deepEqual([first?.body_start, second?.error, third?.attempt, third?.method], ["slow", "reset", 3, "PUT"]);
+  assert.deepEqual(
+    [first?.body_start, second?.error, third?.attempt, third?.method],
+    ["slow", "reset", 3, "PUT"],
+  );
 
   const once = await agent(t, new Fake({ report: next(RETRY) }), [says(429, "slow")]);
-  const refused = await request(once.url, { dispatcher: once.dispatcher, method: "PUT", body: Readable.from(["once"]) });
+  const refused = await request(once.url, {
+    dispatcher: once.dispatcher,
+    method: "PUT",
+    body: Readable.from(["once"]),
+  });
   assert.deepEqual([refused.statusCode, await refused.body.text()], [429, "slow"]);
 });
 
@@ -55,11 +77,17 @@ test("the global fetch takes the dispatcher", async (t) => {
 
 test("each hop of a redirect has a permit", async (t) => {
   const fake = new Fake();
-  const { plain, client, url } = await agent(t, fake, [says(302, "", { location: "/new" }), says(200, "new")]);
+  const { plain, client, url } = await agent(t, fake, [
+    says(302, "", { location: "/new" }),
+    says(200, "new"),
+  ]);
   const dispatcher = plain.compose(polite(client), interceptors.redirect({ maxRedirections: 3 }));
   const { body } = await request(url, { dispatcher });
   assert.equal(await body.text(), "new");
-  assert.deepEqual(fake.items().map((item) => item.url), [url, url.replace("/x", "/new")]);
+  assert.deepEqual(
+    fake.items().map((item) => item.url),
+    [url, url.replace("/x", "/new")],
+  );
 });
 
 async function aborted(given: Promise<unknown>, controller: AbortController): Promise<void> {
@@ -72,7 +100,10 @@ test("a request can be aborted while it waits, while it is under way, and in its
   const waiting = new Fake({ acquire: [waits] });
   const first = await agent(t, waiting, []);
   let controller = new AbortController();
-  let given: Promise<unknown> = request(first.url, { dispatcher: first.dispatcher, signal: controller.signal });
+  let given: Promise<unknown> = request(first.url, {
+    dispatcher: first.dispatcher,
+    signal: controller.signal,
+  });
   await waiting.until(() => waiting.slept.length);
   await aborted(given, controller);
   assert.deepEqual(waiting.of("cancel"), [{ client: "w1", permits: [waiting.items()[0]?.id] }]);
@@ -121,7 +152,8 @@ test("a large body streams under back pressure", async (t) => {
 test("the use is read from a compressed stream", async (t) => {
   const fake = new Fake();
   const text = 'data: {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}\n\n';
-  const zipped: Handler = (_, response) => response.writeHead(200, { "content-encoding": "gzip" }).end(gzipSync(text));
+  const zipped: Handler = (_, response) =>
+    response.writeHead(200, { "content-encoding": "gzip" }).end(gzipSync(text));
   const { dispatcher, url } = await agent(t, fake, [zipped], { cost: { tokens: 9 }, used: usage.openai });
   await (await request(url, { dispatcher })).body.dump();
   await fake.until(() => fake.reports().length === 2);
