@@ -14,6 +14,9 @@ type Headers = Parameters<NonNullable<Dispatcher.DispatchHandler["onResponseStar
  */
 export function polite(client: Client, options: PacedOptions = {}): Dispatcher.DispatcherComposeInterceptor {
   return (dispatch) => (request, handler) => {
+    if (!handler.onRequestStart) {
+      throw new TypeError("Node's own fetch needs new Dispatcher1Wrapper(dispatcher) of undici 8, or use politeFetch");
+    }
     void new PoliteDispatch(client, options, dispatch, request, handler).run();
     return true;
   };

@@ -4,7 +4,7 @@ import { test, type TestContext } from "node:test";
 
 import Anthropic from "@anthropic-ai/sdk";
 import axios from "axios";
-import { got } from "got";
+import got from "got";
 import OpenAI from "openai";
 
 import { polite as politeAxios } from "../src/axios.js";

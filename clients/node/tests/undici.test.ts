@@ -75,6 +75,12 @@ test("the global fetch takes the dispatcher", async (t) => {
   assert.equal(fake.items().length, 2);
 });
 
+test("a handler of an older undici is an error, and not a wait for ever", () => {
+  const dispatch = polite(new Client({ url: "http://fake", io: new Fake() }))(() => true);
+  const request = { origin: "http://a.example", path: "/", method: "GET" } as const;
+  assert.throws(() => dispatch(request, { onConnect: () => undefined }), /Dispatcher1Wrapper/);
+});
+
 test("each hop of a redirect has a permit", async (t) => {
   const fake = new Fake();
   const { plain, client, url } = await agent(t, fake, [
