@@ -17,9 +17,7 @@ test("the examples of the README run", async (t) => {
   const { url } = await serve(t, "--profile", "api");
   const text = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
   const page = `${urls[0]}/page/1`;
-  const blocks = [...text.matchAll(RUN_HERE)].map(([, block = ""]) =>
-    block.replaceAll("http://example.com/", page),
-  );
+  const blocks = [...text.matchAll(RUN_HERE)].map(([, block = ""]) => block.replaceAll("http://example.com/", page));
   assert.ok(blocks.length > 1);
   mkdirSync(FOLDER, { recursive: true });
   for (const [i, block] of blocks.entries()) {
