@@ -10,6 +10,7 @@ from fake import RETRY, Fake, granted, told
 
 from politely_client import AsyncClient
 from politely_client.aiohttp import PoliteMiddleware
+from politely_client.bodies import resource_of
 
 GIVE_UP = {"give_up": {"reason": "status 403"}}
 
@@ -81,7 +82,8 @@ def test_a_page_is_paced_and_reported_when_its_body_has_come():
     assert run(fake, slow, get) == (200, b"page")
     (report,) = fake.reports()
     assert (report["status"], report["bytes"], report["headers"]["ratelimit"]) == (200, 4, "r")
-    assert report["resource"].endswith("/x")
+    (acquire,) = fake.of("acquire")
+    assert report["resource"] == resource_of(acquire["items"][0]["url"])
 
 
 def test_a_refused_request_is_sent_again():

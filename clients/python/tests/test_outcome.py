@@ -9,41 +9,7 @@ import requests
 import urllib3
 from scrapy import exceptions as scrapy
 
-from politely_client.outcome import error_kind, headers_that_matter, of_response
-
-
-def test_only_headers_that_matter_leave():
-    headers = {
-        "Retry-After": "3",
-        "Date": "now",
-        "Server": "nginx",
-        "Content-Type": "text/html",
-        "CF-Mitigated": "challenge",
-        "RateLimit-Policy": '"q";q=8',
-        "X-RateLimit-Remaining": "0",
-        "X-Rate-Limit-Reset": "9",
-        "Anthropic-RateLimit-Tokens-Limit": "9",
-        "Retry-After-Ms": "7",
-        "X-Should-Retry": "false",
-        "Via": "1.1 x",
-        "Set-Cookie": "secret=1",
-        "X-Rated": "no",
-        "Content-Length": "7",
-    }
-    assert set(headers_that_matter(headers)) == {
-        "retry-after",
-        "date",
-        "server",
-        "content-type",
-        "cf-mitigated",
-        "ratelimit-policy",
-        "x-ratelimit-remaining",
-        "x-rate-limit-reset",
-        "anthropic-ratelimit-tokens-limit",
-        "retry-after-ms",
-        "x-should-retry",
-        "via",
-    }
+from politely_client.outcome import error_kind, of_response
 
 
 def test_an_httpx_response():

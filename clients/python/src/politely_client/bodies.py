@@ -37,6 +37,14 @@ def without_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+def resource_of(url: str) -> str:
+    """Returns the hash that names a URL in reports (64-bit FNV-1a), since its query may be secret."""
+    sum = 0xCBF29CE484222325
+    for byte in url.partition("#")[0].encode("utf-8", "replace"):
+        sum = (sum ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{sum:016x}"
+
+
 def in_ms(seconds: float) -> int:
     """Returns whole milliseconds, rounded up so that no call is early."""
     return max(0, -int(-seconds * 1000 // 1))
@@ -214,7 +222,7 @@ class Outcome:
         if self.free:
             body["free"] = self.free
         if self.resource is not None:
-            body["resource"] = self.resource
+            body["resource"] = resource_of(self.resource)
         return body
 
 

@@ -2,9 +2,8 @@
 //!
 //! A block of `sh`, `python` or `js` in a document is run, unless the line before it is a comment
 //! `<!-- not run: REASON -->`. Each block names its language. The blocks of a document run in one
-//! folder, in their order. A block of `js` that begins with a file's name, such as
-//! `// politely.mjs`, is saved under it. `http://127.0.0.1:7077` stands for a coordinator, and
-//! `http://example.com/` for a host of this machine.
+//! folder, in their order. A block of `js` may import the Node client. `http://127.0.0.1:7077` is
+//! replaced by a coordinator, and `http://example.com/` by a host of this machine.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,6 +14,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use super::node_client;
 use super::tidy::{has_extension, texts};
 use politely_testkit::process::Server;
 use politely_testkit::repository;
@@ -82,6 +82,10 @@ struct Place {
 impl Place {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
+        node_client::compile();
+        let packages = folder.path().join("node_modules");
+        fs::create_dir(&packages).expect("a folder");
+        symlink(repository().join("clients/node"), packages.join("politely")).expect("a link");
         let program = Path::new(env!("CARGO_BIN_EXE_politely"));
         let town = folder.path().join("town.json");
         let hosts = r#"{"hosts":[{"name":"shop","limit":{"kind":"none"},"pages":100}]}"#;
@@ -127,15 +131,8 @@ impl Place {
         match block.language.as_str() {
             "sh" => command.args(["bash", "-c", &format!("{PREAMBLE}{text}")]),
             "js" => {
-                let first = text.lines().next().unwrap_or_default();
-                let name = first
-                    .strip_prefix("// ")
-                    .filter(|name| Path::new(name).extension() == Some("mjs".as_ref()));
-                let file = folder.join(name.unwrap_or("block.mjs"));
+                let file = folder.join("block.mjs");
                 fs::write(&file, &text).expect("the block is written");
-                if name.is_some() {
-                    return Ok(());
-                }
                 command.arg("node").arg(file)
             }
             _ => command.args(["python", "-W", "error", "-c", &text]),

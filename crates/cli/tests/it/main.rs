@@ -39,6 +39,7 @@ mod metrics;
 mod misbehaving;
 mod names;
 mod no_effect;
+mod node_client;
 mod open_ends;
 mod otlp;
 mod own_link;

@@ -34,11 +34,12 @@ const MACHINE: [(&str, &str); 4] = [
 
 /// Directories that are generated, and so are not checked. Directories that cargo marks as a cache
 /// are not checked either.
-const MADE: [&str; 6] = [
+const MADE: [&str; 7] = [
     ".git",
     ".tools",
     ".venv",
     "node_modules",
+    "dist",
     "corpus",
     "artifacts",
 ];
