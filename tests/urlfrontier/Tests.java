@@ -1,35 +1,33 @@
-import org.junit.runner.Description;
-import org.junit.runner.JUnitCore;
-import org.junit.runner.notification.Failure;
-import org.junit.runner.notification.RunListener;
+import static org.junit.platform.engine.discovery.DiscoverySelectors.selectClass;
 
-/**
- * Runs the test class of the first argument, and prints a line per test. It ends with 1 if a test
- * failed or if there was none.
- */
-public final class Tests extends RunListener {
-    private Failure failure;
+import org.junit.platform.engine.TestExecutionResult;
+import org.junit.platform.engine.TestExecutionResult.Status;
+import org.junit.platform.launcher.TestExecutionListener;
+import org.junit.platform.launcher.TestIdentifier;
+import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
+import org.junit.platform.launcher.core.LauncherFactory;
 
-    @Override
-    public void testStarted(Description test) {
-        failure = null;
-    }
+/** Runs the test class of the first argument, and prints a line per test and per failed class. */
+public final class Tests implements TestExecutionListener {
+    private int passed;
+    private int failed;
 
     @Override
-    public void testFailure(Failure failed) {
-        failure = failed;
+    public void executionFinished(TestIdentifier test, TestExecutionResult result) {
+        if (result.getStatus() != Status.SUCCESSFUL) {
+            failed++;
+            System.out.println("FAIL " + test.getDisplayName() + ": " + result.getThrowable());
+        } else if (test.isTest()) {
+            passed++;
+            System.out.println("PASS " + test.getDisplayName());
+        }
     }
 
-    @Override
-    public void testFinished(Description test) {
-        String why = failure == null ? "" : ": " + failure.getMessage();
-        System.out.println((failure == null ? "PASS " : "FAIL ") + test.getDisplayName() + why);
-    }
-
-    public static void main(String[] args) throws Exception {
-        JUnitCore runner = new JUnitCore();
-        runner.addListener(new Tests());
-        var result = runner.run(Class.forName(args[0]));
-        System.exit(result.wasSuccessful() && result.getRunCount() > 0 ? 0 : 1);
+    /** Ends with 1 if a test failed or if none passed. */
+    public static void main(String[] args) {
+        var request = LauncherDiscoveryRequestBuilder.request().selectors(selectClass(args[0]));
+        Tests tests = new Tests();
+        LauncherFactory.create().execute(request.build(), tests);
+        System.exit(tests.failed == 0 && tests.passed > 0 ? 0 : 1);
     }
 }
