@@ -41,9 +41,8 @@ impl Calls {
             let domains = if_any(domains)?.unwrap_or_default();
             let Some(last) = domains.last() else { break };
             after.clone_from(&last.domain);
-            let active = |domain: &FrontierDomain| domain.ready + domain.dated + domain.leased > 0;
             for domain in domains {
-                if !said.include_inactive && !active(&domain) {
+                if !said.include_inactive && active(&domain) == 0 {
                     continue;
                 }
                 if skipped < start {
@@ -72,19 +71,16 @@ impl Calls {
         let numbers = if said.key.is_empty() {
             let counts = if_any(self.frontier.counts(&crawl).await)?;
             counts.map(|counts| {
-                let waiting = counts.ready + counts.dated;
-                (waiting, counts.leased, counts.finished, counts.domains)
+                let active = counts.ready + counts.dated + counts.leased;
+                (active, counts.leased, counts.finished, counts.domains)
             })
         } else {
             let domain = if_any(self.frontier.domain(crawl.clone(), said.key).await)?;
-            domain.map(|domain| {
-                let waiting = domain.ready + domain.dated;
-                (waiting, domain.leased, domain.finished, 1)
-            })
+            domain.map(|domain| (active(&domain), domain.leased, domain.finished, 1))
         };
-        let (waiting, leased, finished, queues) = numbers.unwrap_or_default();
+        let (active, leased, finished, queues) = numbers.unwrap_or_default();
         Ok(Stats {
-            size: waiting,
+            size: active,
             in_process: u32::try_from(leased).unwrap_or(u32::MAX),
             counts: HashMap::from([("completed".to_owned(), finished)]),
             number_of_queues: queues,
@@ -163,6 +159,11 @@ impl Filter {
             page.url.contains(text)
         }
     }
+}
+
+/// The pages that come again: they wait, or a worker has them.
+fn active(domain: &FrontierDomain) -> u64 {
+    domain.ready + domain.dated + domain.leased
 }
 
 fn size(wanted: u32) -> usize {
