@@ -199,14 +199,6 @@ impl Learning {
         self.trouble.outage_over = self.trouble.outage_over.max(sample.now);
     }
 
-    /// Goes on at `now` with a state from before a cut. The time since the last served request is
-    /// left out of the stage's duration.
-    pub(super) fn resume_at(&mut self, now: Timestamp) {
-        if let Some(last) = self.ledger.last() {
-            self.stop_clock(now.since(last.max(self.stage_began)));
-        }
-    }
-
     /// Leaves a long pause between two served requests out of the stage's duration. Failures that
     /// are not refusals can cause such a pause.
     pub(super) fn pause_over(&mut self, sample: &Sample<'_>) {
