@@ -71,7 +71,14 @@ impl Host {
         rng: &mut Rng,
         is_head: bool,
     ) -> Directions {
-        let report = report.of_page();
+        let report = if self.suspects(report) {
+            Report {
+                failed_before: false,
+                ..report.clone()
+            }
+        } else {
+            report.of_page()
+        };
         if is_head {
             self.on_head(now, lease, &report, config, rng)
         } else {

@@ -81,6 +81,14 @@ impl Host {
         evidence.is_some_and(|evidence| evidence.says_refusals)
     }
 
+    /// Returns whether the URL of `report` is known to fail while others are served. A further
+    /// failure may prove that an earlier one was no limit.
+    pub(super) fn suspects(&self, report: &Report) -> bool {
+        let evidence = self.rare.as_ref().and_then(|rare| rare.evidence.as_ref());
+        (report.resource.map(Resource::short).zip(evidence))
+            .is_some_and(|(url, evidence)| evidence.suspects(url))
+    }
+
     /// Returns whether the last answer for `url` is known to be a failure.
     pub(super) fn has_failed(&self, url: Option<u32>) -> bool {
         let evidence = self.rare.as_ref().and_then(|rare| rare.evidence.as_ref());
@@ -118,6 +126,7 @@ impl Host {
         if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
             let limits = self.limits(config);
             if before.setpoint(now, limits).rate >= self.law.setpoint(now, limits).rate {
+                before.resume_at(now);
                 self.law = before;
             }
         }

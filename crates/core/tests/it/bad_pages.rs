@@ -37,6 +37,10 @@ enum Page {
 }
 
 impl Page {
+    fn is_refusal(self) -> bool {
+        matches!(self, Self::Status(429 | 503, _))
+    }
+
     fn report(self, url: &str) -> Report {
         let status = |signal, status| Report {
             status: Some(status),
@@ -79,6 +83,8 @@ impl Page {
 struct Tried {
     page: usize,
     attempts: u32,
+    /// The pages that the host had served when it failed last.
+    served: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -233,7 +239,11 @@ impl Crawl {
         self.since_retry = if retry { 0 } else { self.since_retry + 1 };
         let untried = if retry { None } else { fresh.pop_front() };
         let mut tried = match untried {
-            Some(page) => Tried { page, attempts: 0 },
+            Some(page) => Tried {
+                page,
+                attempts: 0,
+                served: 0,
+            },
             None => again.pop().expect("it is due").0.tried,
         };
         tried.attempts += 1;
@@ -241,12 +251,15 @@ impl Crawl {
     }
 
     /// Reports the page's answer. Returns the next try of the page, if there is one.
-    fn answer(&mut self, lease: LeaseId, tried: Tried, admits: bool) -> Option<Again> {
+    fn answer(&mut self, lease: LeaseId, mut tried: Tried, admits: bool) -> Option<Again> {
         let page = match self.pages[tried.page] {
             page if admits => page,
             _ => Page::Status(429, 0),
         };
-        let report = page.report(&format!("https://a.example/{}", tried.page));
+        let report = Report {
+            failed_before: page.is_refusal() && tried.attempts > 1 && tried.served < self.served,
+            ..page.report(&format!("https://a.example/{}", tried.page))
+        };
         let told = (self.host).report(self.now, lease, &report, &self.config, &mut self.rng);
         if report.signal == Signal::Ok {
             self.probing = false;
@@ -260,6 +273,7 @@ impl Crawl {
         self.blamed += usize::from(!told.url_fault);
         let own = Duration::from_secs(1) * (1 << (tried.attempts - 1).min(10));
         let at = self.now + report.retry_after.unwrap_or_default().max(own);
+        tried.served = self.served;
         (tried.attempts < ATTEMPTS_MAX).then_some(Again { at, tried })
     }
 }
@@ -390,6 +404,26 @@ fn a_limit_that_refuses_urls_twice_stays_a_limit() {
                 let case = format!("{law}, {limit} per {window_s} s, phase {phase}");
                 assert_eq!(crawl.served, 300, "{case}");
                 assert!(refused * 6 <= all, "{case}: {refused} of {all} refused");
+            }
+        }
+    }
+}
+
+/// A crawl of two hundred pages takes half a minute, so a few seconds show. The page of a refusal
+/// proves to be at fault as soon as it is refused again while others are served. At the start, at
+/// one request per second, that takes five seconds.
+#[test]
+fn pages_that_refuse_in_a_short_crawl_cost_their_host_a_rest() {
+    for mut config in [Config::api(), Config::crawler()] {
+        config.limits.rate_max = 10.0;
+        for bad in [503, 429, 502, 504].map(|status| Page::Status(status, 0)) {
+            for (first, every) in [(2, 20), (2, 200), (30, 5), (30, 20), (30, 200)] {
+                let is_bad = |i: usize| i >= first && (i - first) % every == 0;
+                let pages = pages(200, |i| is_bad(i).then_some(bad));
+                let (share, crawl) = pace(&pages, &config, 1);
+                let case = format!("{bad:?}, page {first} and one in {every}: {share:.3}");
+                assert!(crawl.blamed <= 2, "{case}, blamed {}", crawl.blamed);
+                assert!(share >= if first < 30 { 0.85 } else { 0.95 }, "{case}");
             }
         }
     }
