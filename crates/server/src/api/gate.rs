@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
@@ -12,6 +13,7 @@ use axum::http::uri::Authority;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::access::{Access, admit, permit};
@@ -32,6 +34,8 @@ pub(crate) struct Gate {
     replaced: watch::Sender<u64>,
     waiting: Waiting,
     calls: AtomicUsize,
+    /// The number of calls so far.
+    begun: AtomicUsize,
 }
 
 impl Gate {
@@ -48,6 +52,7 @@ impl Gate {
             replaced,
             waiting,
             calls: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
         }
     }
 
@@ -67,11 +72,24 @@ impl Gate {
         self.waiting.set_most(most);
     }
 
+    /// Waits until no call has begun or has been under way for `time`.
+    pub(crate) async fn idle(&self, time: Duration) {
+        let (mut seen, mut last) = (0, Instant::now());
+        while last.elapsed() < time {
+            tokio::time::sleep(time / 4).await;
+            let begun = self.begun.load(Ordering::Relaxed);
+            if begun != seen || self.calls.load(Ordering::Relaxed) > 0 {
+                (seen, last) = (begun, Instant::now());
+            }
+        }
+    }
+
     /// Answers a call of `peer`.
     pub(crate) async fn answer(&self, peer: &Peer, mut request: Request<Incoming>) -> Response {
         let Some(_held) = Held::take(&self.calls) else {
             return Wrong::busy("too many calls at a time").into_response();
         };
+        self.begun.fetch_add(1, Ordering::Relaxed);
         let authority = request.uri().authority().map(Authority::as_str);
         let caller = admit(
             &self.access,
