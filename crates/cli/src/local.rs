@@ -198,7 +198,7 @@ fn running(folder: &Path) -> Result<Option<Value>, Failure> {
             folder.display()
         )));
     }
-    if !answers(address).unwrap_or(false) {
+    if !answers(address, token).unwrap_or(false) {
         return Ok(None);
     }
     shorten(&folder.join("log"));
@@ -214,14 +214,14 @@ fn machine() -> String {
     format!("{} {}", boot.trim(), network.display())
 }
 
-fn answers(address: &str) -> io::Result<bool> {
+fn answers(address: &str, token: &str) -> io::Result<bool> {
     let host = address.trim_start_matches("http://");
     let place = host.parse().map_err(io::Error::other)?;
     let mut stream = TcpStream::connect_timeout(&place, ANSWER)?;
     stream.set_read_timeout(Some(ANSWER))?;
     write!(
         stream,
-        "GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        "GET /healthz HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     )?;
     let mut status = [0; "HTTP/1.1 200".len()];
     stream.read_exact(&mut status)?;
