@@ -15,19 +15,12 @@ from typing import Any
 import httpx
 
 from politely_client.errors import BadCall
+from politely_client.local import Local, Place
 from politely_client.share import OnUnavailable, Share
 from politely_client.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
 from politely_client.outcome import chain_of
 
 log = logging.getLogger("politely_client")
-
-DEFAULT_URL = "http://127.0.0.1:7077"
-
-
-def default_url() -> str:
-    """Returns the coordinator that ``POLITELY_COORDINATOR`` names, or the one on this machine."""
-    return os.environ.get("POLITELY_COORDINATOR") or DEFAULT_URL
-
 
 CONNECT_TAKES_MAX = 5.0
 
@@ -40,42 +33,53 @@ def talk(client: str | None, on_unavailable: OnUnavailable, places: Places) -> T
 
 
 class Places:
-    """Coordinators that share their keys.
+    """Coordinators that share their keys, or the local one if none is named.
 
-    The first is called. If it does not answer or is closing, the next one is called.
+    The first is called. If it does not answer or is closing, the next one is called. The local one
+    is started again instead.
     """
 
-    def __init__(self, urls: str | Iterable[str] | None) -> None:
-        urls = default_url() if urls is None else urls
-        named = urls.split(",") if isinstance(urls, str) else urls
-        self._bases = [_base(url.strip()) for url in named]
-        if not self._bases:
+    def __init__(self, urls: str | Iterable[str] | None, local: bool) -> None:
+        urls = os.environ.get("POLITELY_COORDINATOR") or None if urls is None else urls
+        self._local = Local() if urls is None else None
+        if urls is None and not local:
+            raise ValueError("no coordinator is named: set POLITELY_COORDINATOR, or use Client(url)")
+        named = urls.split(",") if isinstance(urls, str) else urls or ()
+        self._named = [Place(_base(url.strip())) for url in named]
+        if not self._named and not self._local:
             raise ValueError("no coordinator is named")
         self._current = 0
 
     def __len__(self) -> int:
-        return len(self._bases)
+        return 2 if self._local else len(self._named)  # the second is the restarted one
 
-    def current(self) -> tuple[int, str]:
-        """Returns the index and the URL of the coordinator to call."""
-        current = self._current
-        return current, self._bases[current]
+    def known(self) -> Place | None:
+        """Returns the coordinator to call, or `None` if `current` would block."""
+        return self._local.known() if self._local else self._named[self._current]
 
-    def heard(self, place: int, reply: Reply | NoReply) -> Reply | NoReply:
+    def current(self) -> Place:
+        """Returns the coordinator to call. Raises `BadCall` if the local one cannot be started."""
+        return self._local.find() if self._local else self._named[self._current]
+
+    def heard(self, place: Place, reply: Reply | NoReply) -> Reply | NoReply:
         """Takes the reply of the coordinator at ``place``.
 
         If it does not serve the call, the next coordinator is called from now on.
         """
-        if len(self._bases) == 1 or not _is_leaving(reply):
+        if self._local and isinstance(reply, Reply) and _is_of_stranger(reply):
+            reply = NoReply(f"{reply.url}: another program answers there")
+        if len(self) == 1 or not _is_leaving(reply):
             return reply
-        if self._current == place:  # of several concurrent failures only one moves on
-            self._current = (place + 1) % len(self._bases)
+        if self._local:
+            self._local.lost(place)
+        elif self._named[self._current] is place:  # of concurrent failures only one moves on
+            self._current = (self._current + 1) % len(self._named)
         # The Retry-After is only about the coordinator that sent it.
         return reply if isinstance(reply, NoReply) else replace(reply, retry_after=None)
 
-    def missed(self, place: int, error: httpx.TransportError | httpx.InvalidURL) -> NoReply:
+    def missed(self, place: Place, error: httpx.TransportError | httpx.InvalidURL) -> NoReply:
         """Takes the error of a call. Raises `BadCall` if no retry can succeed."""
-        url, text = _shown(self._bases[place]), str(error)
+        url, text = _shown(place.base), str(error)
         # Other errors of this type are about the state of a connection, and the next connection has
         # another.
         unsayable = isinstance(error, httpx.LocalProtocolError) and "header value" in text
@@ -84,7 +88,7 @@ class Places:
         log.debug("%s: %s: %s", url, type(error).__name__, text)
         why = f"{url}: {type(error).__name__}: {text}" if text else f"{url}: {type(error).__name__}"
         # Another coordinator may have a trusted certificate.
-        untrusted = len(self._bases) == 1 and _is_untrusted(error)
+        untrusted = len(self) == 1 and _is_untrusted(error)
         if untrusted or unsayable or isinstance(error, _NEVER):
             raise BadCall(why, status=0) from None
         return NoReply(why)
@@ -116,6 +120,11 @@ def _is_untrusted(error: BaseException) -> bool:
 def _shown(base: str) -> str:
     """Returns the URL without user and password."""
     return str(httpx.URL(base).copy_with(userinfo=b""))
+
+
+def _is_of_stranger(reply: Reply) -> bool:
+    """Returns whether another program has the port of a local coordinator that has ended."""
+    return reply.status == 401 or (reply.status >= 300 and not reply.is_problem)
 
 
 def _is_leaving(reply: Reply | NoReply) -> bool:
@@ -155,18 +164,20 @@ def encoded(body: Any) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def request_of(call: Call, base: str) -> dict[str, Any]:
+def request_of(call: Call, base: str, token: str | None = None) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
     request: dict[str, Any] = {
         "method": call.method,
         "url": f"{base}/{call.path}",
         "timeout": httpx.Timeout(call.timeout, connect=CONNECT_TAKES_MAX),
+        "headers": headers,
     }
     if call.lines is not None:
         request["content"] = b"".join(encoded(line) + b"\n" for line in call.lines)
-        request["headers"] = {"content-type": NDJSON}
+        headers["content-type"] = NDJSON
     elif call.method != "GET":
         request["content"] = encoded(call.body)
-        request["headers"] = {"content-type": "application/json"}
+        headers["content-type"] = "application/json"
     return request
 
 
