@@ -92,7 +92,7 @@ def test_a_client_that_does_not_wait_goes_on_after_a_kill_too(machine, on_unavai
 
 
 def test_a_coordinator_that_was_idle_is_started_again(machine):
-    subprocess.run([PROGRAM, "local", "--exit-when-idle", "200ms"], check=True, capture_output=True)
+    subprocess.run([PROGRAM, "local", "--exit-when-idle", "2s"], check=True, capture_output=True)
     with Client() as client:
         one_permit(client)
         machine.wait_for_end()

@@ -126,3 +126,45 @@ impl Drop for Held<'_> {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> Gate {
+        let (tokens, waiting) = (watch::Sender::new(0), Waiting::new(1));
+        Gate::new(Router::new(), Access::Loopback, tokens, waiting)
+    }
+
+    const TIME: Duration = Duration::from_mins(1);
+    const QUARTER: Duration = Duration::from_secs(15);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_delays_the_end_of_an_idle_coordinator() {
+        let (gate, start) = (gate(), Instant::now());
+        gate.idle(TIME).await;
+        assert_eq!(start.elapsed(), TIME);
+        let call = async {
+            tokio::time::sleep(TIME - QUARTER / 3).await;
+            gate.begun.fetch_add(1, Ordering::Relaxed);
+        };
+        let start = Instant::now();
+        tokio::join!(gate.idle(TIME), call);
+        assert!(start.elapsed() >= 2 * TIME - QUARTER / 3);
+        assert!(start.elapsed() <= 2 * TIME + QUARTER);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_coordinator_with_a_call_under_way_is_not_idle() {
+        let gate = gate();
+        let call = Held::take(&gate.calls);
+        let idle = tokio::time::timeout(60 * TIME, gate.idle(TIME)).await;
+        assert!(idle.is_err());
+        drop(call);
+        assert!(
+            tokio::time::timeout(2 * TIME, gate.idle(TIME))
+                .await
+                .is_ok()
+        );
+    }
+}
