@@ -16,7 +16,7 @@ import pytest
 from conftest import REPOSITORY
 from fake import Fake
 
-from politely_client import AsyncClient, BadCall, Client, local
+from politely_client import AsyncClient, BadCall, Client, Unavailable, local
 from politely_client.local import Place, program
 
 PROGRAM = os.environ.get("POLITELY_BIN", str(REPOSITORY / "target/debug/politely"))
@@ -176,13 +176,15 @@ def test_the_program_runs_at_most_once_a_second(machine, monkeypatch):
     assert place.known() is None
 
 
-def test_a_failure_to_start_it_again_is_passing(machine, monkeypatch, caplog):
-    place = local.Local()
-    found = place.find()
-    place.lost(found)
-    monkeypatch.setenv("POLITELY_PROGRAM", "/nowhere/politely")
-    assert place.find() == found
-    assert "/nowhere/politely" in caplog.text
+def test_a_failure_to_start_it_again_is_passing_and_told(machine, monkeypatch):
+    with Client() as client:
+        one_permit(client)
+        machine.kill()
+        monkeypatch.setenv("POLITELY_PROGRAM", "/nowhere/politely")
+        with pytest.raises(Unavailable, match="/nowhere/politely local"):
+            client.acquire(key=KEY, wait=1.0)
+        monkeypatch.setenv("POLITELY_PROGRAM", PROGRAM)
+        one_permit(client)
 
 
 def test_without_leave_for_a_local_one_a_client_needs_a_url(machine):

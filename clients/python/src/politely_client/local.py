@@ -8,7 +8,6 @@ from it runs the program again.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -19,8 +18,6 @@ import time
 from dataclasses import dataclass
 
 from politely_client.errors import BadCall
-
-log = logging.getLogger("politely_client")
 
 RUN_EVERY = 1.0
 """Minimum seconds between two runs of the program."""
@@ -45,6 +42,8 @@ class Local:
         self._is_lost = False
         """Whether the coordinator did not answer since the program ran."""
         self._ran = 0.0
+        self.trouble = ""
+        """Why the program failed to start the coordinator again."""
         self._own()
 
     def _own(self) -> None:
@@ -66,12 +65,11 @@ class Local:
                 self._ran = time.monotonic()
                 try:
                     place = self._place = started()
-                    self._is_lost = False
+                    self._is_lost, self.trouble = False, ""
                 except BadCall as why:
                     if self._place is None:
                         raise
-                    place = self._place  # it may be a passing failure
-                    log.warning("%s", why)
+                    place, self.trouble = self._place, str(why)  # it may be a passing failure
             return place
 
     def lost(self, place: Place) -> None:

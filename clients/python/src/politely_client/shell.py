@@ -91,7 +91,8 @@ class Places:
         untrusted = len(self) == 1 and _is_untrusted(error)
         if untrusted or unsayable or isinstance(error, _NEVER):
             raise BadCall(why, status=0) from None
-        return NoReply(why)
+        trouble = self._local.trouble if self._local else ""
+        return NoReply(f"{why}; {trouble}" if trouble else why)
 
 
 def _base(named: str) -> str:
