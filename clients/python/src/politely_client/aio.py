@@ -66,7 +66,7 @@ class AsyncClient:
     ) -> None:
         self._places = shell.Places(url, local)
         self._talk = shell.talk(client, on_unavailable, self._places)
-        self._settings = shell.settings(token)
+        self._settings = shell.settings(token, self._places)
         self._transport = transport
         self._http = self._connect()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -75,7 +75,8 @@ class Client:
     ) -> None:
         self._places = shell.Places(url, local)
         self._talk = shell.talk(client, on_unavailable, self._places)
-        self._connect = partial(httpx.Client, **shell.settings(token), transport=transport)
+        settings = shell.settings(token, self._places)
+        self._connect = partial(httpx.Client, **settings, transport=transport)
         self._http = self._connect()
         self._process = os.getpid()
 
