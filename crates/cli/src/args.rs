@@ -54,8 +54,8 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Print the address and the token of your own coordinator on this machine, as a line of JSON; start
-/// it if it does not run.
+/// Print the address and the token of your own coordinator on this machine, as a line of JSON, and
+/// start it if it does not run.
 ///
 /// All programs of a user share it. It is `politely serve` on a free port of loopback, with its
 /// state in the user's cache folder. The clients run this command if no coordinator is named.
@@ -66,13 +66,13 @@ Exit codes:
   2  wrong usage, no folder for it, or it cannot be started")]
 pub(crate) struct LocalArgs {
     /// Time without a call after which a coordinator ends that this command starts
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = of_span, allow_hyphen_values = true)]
-    pub(crate) exit_when_idle: String,
-}
-
-/// Checks a length of time, and returns it as it is typed.
-fn of_span(text: &str) -> Result<String, String> {
-    text.parse::<Span>().map(|_| text.to_owned())
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "5m",
+        allow_hyphen_values = true
+    )]
+    pub(crate) exit_when_idle: Span,
 }
 
 /// Check a policy file, explain what it says about a URL, or compare two.

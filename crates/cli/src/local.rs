@@ -152,13 +152,14 @@ fn start(folder: &Path, lock: File, args: &LocalArgs) -> Result<(), String> {
         .write_all(about.as_bytes())
         .map_err(|why| words(&started, &why))?;
     let log = open(&folder.join("log"), OpenOptions::new().append(true))?;
+    let idle = format!("{}ms", args.exit_when_idle.0.as_millis());
     let program = std::env::current_exe().map_err(|why| io_words(&why))?;
     Command::new(&program)
         .args(["serve", "--bind", "127.0.0.1:0", "--state"])
         .arg(folder.join("state"))
         .arg("--ready-file")
         .arg(ready)
-        .args(["--exit-when-idle", &args.exit_when_idle])
+        .args(["--exit-when-idle", &idle])
         .env_clear()
         .env("POLITELY_TOKEN", token)
         .current_dir("/")
