@@ -173,13 +173,13 @@ fn start(folder: &Path, lock: File, args: &LocalArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns 32 random bytes as text.
+/// Returns 128 random bits as text.
 fn token() -> Result<String, String> {
-    let mut bytes = [0; 32];
+    let mut bytes = [0; 16];
     let provider = rustls::crypto::ring::default_provider();
     let drawn = provider.secure_random.fill(&mut bytes);
     drawn.map_err(|_| "the system has no randomness".to_owned())?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }
 
 /// Returns the line about the coordinator that holds the lock, or `None` if it does not answer.
