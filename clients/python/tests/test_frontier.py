@@ -79,6 +79,26 @@ def test_a_loop_that_fails_gives_its_unit_back(frontier_at):
     assert asyncio.run(visit_all(url)) == ["https://a.com/2"]
 
 
+def test_a_loop_ends_when_no_worker_has_a_page_of_the_crawl(frontier_at, monkeypatch):
+    monkeypatch.setattr("politely_client.frontier.FINISHED_EVERY", 0.1)
+    url = frontier_at(*FAST).url
+
+    async def run():
+        async with AsyncClient(url) as coordinator:
+            frontier = Frontier(coordinator, "news")
+            await frontier.put(["https://a.com/1"])
+            (unit,) = await frontier.take()
+            other = asyncio.ensure_future(visit_all(url, idle=None))
+            # The page may come back, or have links, so the other worker waits for it.
+            done, _ = await asyncio.wait([other], timeout=1.0)
+            assert not done
+            unit.pages[0].report(status=200, found=["https://a.com/2"])
+            await frontier.done([unit.words()])
+            return await other
+
+    assert asyncio.run(run()) == ["https://a.com/2"]
+
+
 def test_a_page_that_failed_comes_again_with_its_attempts(frontier_at):
     url = frontier_at(*FAST).url
 

@@ -48,7 +48,7 @@ def test_limits_are_set_and_taken_back(serve):
     with Client(serve("--law", "fixed", "--rate", "100").url) as coordinator:
 
         def limits() -> dict:
-            url = f"{coordinator._places.current()[1]}/keys/custom%2Fa%2Fb"
+            url = f"{coordinator._places.current().base}/keys/custom%2Fa%2Fb"
             return httpx.get(url).json()["limits"]
 
         coordinator.set_limits("custom/a/b", rate=2.5, in_flight=3)
@@ -143,7 +143,7 @@ def test_tokens_are_settled(serve):
     with Client(served.url) as coordinator:
 
         def left() -> int:
-            url = f"{coordinator._places.current()[1]}/keys/custom%2Fllm"
+            url = f"{coordinator._places.current().base}/keys/custom%2Fllm"
             return httpx.get(url).json()["budgets"][0]["remaining"]
 
         estimate = {"requests": 1, "tokens": 600}

@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::Knobs;
 use crate::log::Form;
 use crate::otlp::OtlpArgs;
+use crate::units::Span;
 pub(crate) use crate::worker_args::{
     AuditArgs, AuditBy, BudgetsArgs, BudgetsCommand, Coordinators, KeysArgs, KeysCommand, LockArgs,
 };
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     Simulate(SimulateArgs),
     Serve(Box<ServeArgs>),
+    Local(LocalArgs),
     Proxy(Box<ProxyArgs>),
     Top(TopArgs),
     Policy(PolicyArgs),
@@ -50,6 +52,27 @@ pub(crate) enum Command {
     Frontier(FrontierArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+}
+
+/// Print the address and the token of your own coordinator on this machine, as a line of JSON, and
+/// start it if it does not run.
+///
+/// All programs of a user share it. It is `politely serve` on a free port of loopback, with its
+/// state in the user's cache folder. The clients run this command if no coordinator is named.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  done
+  2  wrong usage, no folder for it, or it cannot be started")]
+pub(crate) struct LocalArgs {
+    /// Time without a call after which a coordinator ends that this command starts
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "5m",
+        allow_hyphen_values = true
+    )]
+    pub(crate) exit_when_idle: Span,
 }
 
 /// Check a policy file, explain what it says about a URL, or compare two.

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `fetch` | `fetch/` |
 //! | `serve` | `serve.rs`, over the coordinator in `politely-server` |
+//! | `local` | `local.rs`, which starts `serve` |
 //! | `keys`, `policy`, `audit`, `frontier`, `lock`, `state`, `top` | the module of that name |
 //! | `proxy` | `proxy/`, over the tower layer of `politely` |
 //! | `simulate` | `simulate/`, over `politely-sim` |
@@ -30,6 +31,7 @@ mod fault;
 mod fetch;
 mod frontier;
 mod keys;
+mod local;
 mod lock;
 mod log;
 mod manual;
@@ -90,6 +92,7 @@ fn main() -> std::process::ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Local(args) => local::run(&args),
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args),
         #[cfg(not(feature = "top"))]

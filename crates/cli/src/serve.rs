@@ -97,11 +97,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         }
         #[cfg(feature = "proxy")]
         let proxying = proxy(args, server.address()).await?;
+        if let Some(file) = &args.ready_file {
+            write_ready(file, &url).map_err(|why| Wrong::file(file, &why))?;
+        }
+        let idle = args.exit_when_idle.map(|Span(time)| server.idle(time));
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
         tokio::spawn(tell_trouble(limiter, "the engine"));
         let ended = async {
-            end().await;
+            match idle {
+                Some(idle) => tokio::select! { () = end() => {}, () = idle => {} },
+                None => end().await,
+            }
             service_manager::tell_stopping();
             #[cfg(feature = "proxy")]
             if let Some(proxying) = proxying {
@@ -121,6 +128,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         collector.close();
     }
     exit
+}
+
+/// Writes the address and the process id in one step, so that no reader sees a part of them.
+fn write_ready(file: &Path, address: &str) -> std::io::Result<()> {
+    let made = file.with_extension("new");
+    let about = serde_json::json!({ "address": address, "pid": std::process::id() });
+    std::fs::write(&made, format!("{about}\n"))?;
+    std::fs::rename(made, file)
 }
 
 /// Reports when `who`, the engine or the coordinator, has trouble or loses writes, and when that is

@@ -239,6 +239,12 @@ impl Server {
         Reload(Arc::clone(&self.gate))
     }
 
+    /// Returns a future that completes after `time` without a call, or up to a quarter later.
+    pub fn idle(&self, time: Duration) -> impl Future<Output = ()> + use<> {
+        let gate = Arc::clone(&self.gate);
+        async move { gate.idle(time).await }
+    }
+
     /// Answers calls until `end` completes. Then it ends all waiting, gives unfinished calls ten
     /// seconds to finish, and saves.
     ///

@@ -7,8 +7,8 @@
 >>> next.what
 'done'
 
-The coordinator is the ``politely serve`` that ``POLITELY_COORDINATOR`` names. `Client` blocks, and
-`AsyncClient` is awaited. The transports of `politely_client.httpx`, the middleware of
+The coordinator is the ``politely serve`` that ``POLITELY_COORDINATOR`` names, or the user's own on
+this machine, which is started if it does not run. `Client` blocks, and `AsyncClient` is awaited. The transports of `politely_client.httpx`, the middleware of
 `politely_client.aiohttp`, the adapter of `politely_client.requests` and the add-on of
 `politely_client.scrapy` need no further code. Times are in seconds.
 """

@@ -50,8 +50,8 @@ class AsyncClient:
     >>> asyncio.run(main()).what  # or "retry" after some seconds, or "give_up"
     'done'
 
-    The parameters ``url``, ``client``, ``token``, ``on_unavailable`` and ``transport`` are those of
-    `politely_client.Client`, and so are the calls, which are awaited.
+    The parameters ``url``, ``client``, ``token``, ``on_unavailable``, ``transport`` and ``local`` are
+    those of `politely_client.Client`, and so are the calls, which are awaited.
     """
 
     def __init__(
@@ -62,10 +62,11 @@ class AsyncClient:
         token: str | None = None,
         on_unavailable: OnUnavailable = "wait",
         transport: httpx.AsyncBaseTransport | None = None,
+        local: bool = True,
     ) -> None:
-        self._places = shell.Places(url)
+        self._places = shell.Places(url, local)
         self._talk = shell.talk(client, on_unavailable, self._places)
-        self._settings = shell.settings(token)
+        self._settings = shell.settings(token, self._places)
         self._transport = transport
         self._http = self._connect()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -322,10 +323,11 @@ class AsyncClient:
                 while time.monotonic() < until:
                     reply: Reply | NoReply | None = None
                     if isinstance(step, Call):
-                        place, base = self._places.current()
-                        request = shell.request_of(replace(step, timeout=UNDO_TAKES_MAX), base)
+                        place = self._places.current()
+                        call = replace(step, timeout=UNDO_TAKES_MAX)
+                        request = shell.request_of(call, place.base, place.token)
                         try:
-                            reply = shell.reply_of(client.request(**request), base)
+                            reply = shell.reply_of(client.request(**request), place.base)
                         except httpx.TransportError as error:
                             reply = self._places.missed(place, error)
                         reply = self._places.heard(place, reply)
@@ -349,12 +351,15 @@ class AsyncClient:
         return self._http
 
     async def _send(self, call: Call) -> Reply | NoReply:
-        place, base = self._places.current()
+        place = self._places.known()
+        if place is None:
+            place = await asyncio.to_thread(self._places.current)
         try:
-            response = await self._connections().request(**shell.request_of(call, base))
+            request = shell.request_of(call, place.base, place.token)
+            response = await self._connections().request(**request)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             return self._places.heard(place, self._places.missed(place, error))
-        return self._places.heard(place, shell.reply_of(response, base))
+        return self._places.heard(place, shell.reply_of(response, place.base))
 
 
 class Permitted:

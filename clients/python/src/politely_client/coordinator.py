@@ -33,7 +33,7 @@ class Client:
 
     >>> import httpx
     >>> from politely_client import Client
-    >>> with Client() as client:  # the coordinator of POLITELY_COORDINATOR, or of this machine
+    >>> with Client() as client:  # of POLITELY_COORDINATOR, or the user's own
     ...     with client.permit(url) as permit:  # waits until the request may leave
     ...         next = permit.report(httpx.get(url, timeout=permit.lease_left))
     >>> next.what  # or "retry" after some seconds, or "give_up"
@@ -44,17 +44,21 @@ class Client:
     forked processes.
 
     - ``url``: the coordinator, such as ``http://127.0.0.1:7077``. Without a scheme, ``http://`` is
-      assumed. The default is ``POLITELY_COORDINATOR`` in the environment, or
-      ``http://127.0.0.1:7077``. Several coordinators that share their keys are a list, or are
-      separated by commas: if one does not answer or is closing, the next one is called.
+      assumed. The default is ``POLITELY_COORDINATOR`` in the environment, or the user's own
+      coordinator on this machine, which is started if it does not run. Several coordinators that
+      share their keys are a list, or are separated by commas: if one does not answer or is closing,
+      the next one is called.
     - ``client``: the worker's name at the coordinator. The default is the host and the process id.
     - ``token``: the coordinator's token. The default is ``POLITELY_TOKEN`` in the environment.
     - ``on_unavailable``: what to do while no coordinator answers. ``"wait"``: nothing leaves.
       ``"share"``: this worker goes on with its share of each key's limit, if the coordinator allows
       it; reports are kept and sent later. ``"stop"``: `Unavailable` is raised at once.
     - ``transport``: sends the calls to the coordinator; for tests.
+    - ``local``: whether the user's own coordinator may be used. Its program is
+      ``POLITELY_PROGRAM`` in the environment, or the one that was installed with this package, or
+      ``politely`` on the path.
 
-    Raises `ValueError` if a URL is invalid. Nothing is sent before the first call. In the calls,
+    Raises `ValueError` if a URL is invalid, or if ``local`` is false and none is named. Nothing is sent before the first call. In the calls,
     ``wait`` is the longest time in seconds to wait for a permit. ``None`` means no limit, also
     while the coordinator is unavailable.
     """
@@ -67,10 +71,12 @@ class Client:
         token: str | None = None,
         on_unavailable: OnUnavailable = "wait",
         transport: httpx.BaseTransport | None = None,
+        local: bool = True,
     ) -> None:
-        self._places = shell.Places(url)
+        self._places = shell.Places(url, local)
         self._talk = shell.talk(client, on_unavailable, self._places)
-        self._connect = partial(httpx.Client, **shell.settings(token), transport=transport)
+        settings = shell.settings(token, self._places)
+        self._connect = partial(httpx.Client, **settings, transport=transport)
         self._http = self._connect()
         self._process = os.getpid()
 
@@ -266,12 +272,13 @@ class Client:
         return self._http
 
     def _send(self, call: Call) -> Reply | NoReply:
-        place, base = self._places.current()
+        place = self._places.current()
         try:
-            response = self._connections().request(**shell.request_of(call, base))
+            request = shell.request_of(call, place.base, place.token)
+            response = self._connections().request(**request)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             return self._places.heard(place, self._places.missed(place, error))
-        return self._places.heard(place, shell.reply_of(response, base))
+        return self._places.heard(place, shell.reply_of(response, place.base))
 
 
 class Permit(PermitView):

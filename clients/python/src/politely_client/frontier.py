@@ -33,6 +33,8 @@ log = logging.getLogger("politely_client")
 
 PUT_MAX = 5_000
 """The most pages in one call of `Frontier.put`."""
+FINISHED_EVERY = 2.0
+"""Seconds between two looks whether a crawl is finished, while it has no unit for this worker."""
 UNKNOWN_CRAWL = 404
 _UNREADABLE = frozenset({400, 413, 422})
 """Statuses of a call whose body the coordinator does not accept."""
@@ -213,7 +215,8 @@ class Frontier:
     ) -> AsyncIterator[Unit]:
         """Yields units of at most ``pages`` pages. The step after a unit gives it back.
 
-        It waits for further pages. After ``idle`` seconds without a unit it ends. Run it in several
+        It ends when no page of the crawl waits or is under way in any worker. With ``idle`` it ends
+        after so many seconds without a unit instead, and never with ``math.inf``. Run it in several
         tasks to work on several domains at once. A unit that takes longer than ``lease`` seconds is
         lost, and its pages return to the queue. ``labels`` fill the names of keys in the
         coordinator's policy.
@@ -223,7 +226,7 @@ class Frontier:
         unit: Unit | None = None
         try:
             while True:
-                left = POLL_MAX if idle is None else since + idle - time.monotonic()
+                left = FINISHED_EVERY if idle is None else since + idle - time.monotonic()
                 body = {
                     "pages_per_unit": pages,
                     "lease_ms": in_ms(lease),
@@ -252,7 +255,9 @@ class Frontier:
                         await self._say(part)
                     done, unit = [last], None
                     since = time.monotonic()
-                if not answer["units"] and left <= 0:
+                if not answer["units"] and (
+                    left <= 0 if idle is not None else await self.is_finished()
+                ):
                     return
         finally:
             # The loop was left, or its body failed: outcomes that were noted are sent.
@@ -321,3 +326,8 @@ class Frontier:
         """Returns the numbers of the crawl: ``domains pages ready dated leased finished``."""
         counts: Json = await self._coordinator.call(f"frontier/{self.crawl}", {}, method="GET")
         return counts
+
+    async def is_finished(self) -> bool:
+        """Returns whether no page of the crawl waits or is under way in any worker."""
+        counts = await self.counts()
+        return not (counts["ready"] or counts["dated"] or counts["leased"])

@@ -10,24 +10,18 @@ import ssl
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import httpx
 
 from politely_client.errors import BadCall
+from politely_client.local import Local, Place
 from politely_client.share import OnUnavailable, Share
 from politely_client.flow import AWAY, CLOSING, Call, NoReply, Reply, Talk
 from politely_client.outcome import chain_of
 
 log = logging.getLogger("politely_client")
-
-DEFAULT_URL = "http://127.0.0.1:7077"
-
-
-def default_url() -> str:
-    """Returns the coordinator that ``POLITELY_COORDINATOR`` names, or the one on this machine."""
-    return os.environ.get("POLITELY_COORDINATOR") or DEFAULT_URL
-
 
 CONNECT_TAKES_MAX = 5.0
 
@@ -40,42 +34,57 @@ def talk(client: str | None, on_unavailable: OnUnavailable, places: Places) -> T
 
 
 class Places:
-    """Coordinators that share their keys.
+    """Coordinators that share their keys, or the local one if none is named.
 
-    The first is called. If it does not answer or is closing, the next one is called.
+    The first is called. If it does not answer or is closing, the next one is called. The local one
+    is started again instead.
     """
 
-    def __init__(self, urls: str | Iterable[str] | None) -> None:
-        urls = default_url() if urls is None else urls
-        named = urls.split(",") if isinstance(urls, str) else urls
-        self._bases = [_base(url.strip()) for url in named]
-        if not self._bases:
+    def __init__(self, urls: str | Iterable[str] | None, local: bool) -> None:
+        urls = os.environ.get("POLITELY_COORDINATOR") or None if urls is None else urls
+        self._local = Local() if urls is None else None
+        if urls is None and not local:
+            raise ValueError("no coordinator is named: set POLITELY_COORDINATOR, or use Client(url)")
+        named = urls.split(",") if isinstance(urls, str) else urls or ()
+        self._named = [Place(_base(url.strip())) for url in named]
+        if not self._named and not self._local:
             raise ValueError("no coordinator is named")
         self._current = 0
 
     def __len__(self) -> int:
-        return len(self._bases)
+        return 2 if self._local else len(self._named)  # the second is the restarted one
 
-    def current(self) -> tuple[int, str]:
-        """Returns the index and the URL of the coordinator to call."""
-        current = self._current
-        return current, self._bases[current]
+    @property
+    def have_tls(self) -> bool:
+        return any(place.base.startswith("https:") for place in self._named)
 
-    def heard(self, place: int, reply: Reply | NoReply) -> Reply | NoReply:
+    def known(self) -> Place | None:
+        """Returns the coordinator to call, or `None` if `current` would block."""
+        return self._local.known() if self._local else self._named[self._current]
+
+    def current(self) -> Place:
+        """Returns the coordinator to call. Raises `BadCall` if the local one cannot be started."""
+        return self._local.find() if self._local else self._named[self._current]
+
+    def heard(self, place: Place, reply: Reply | NoReply) -> Reply | NoReply:
         """Takes the reply of the coordinator at ``place``.
 
         If it does not serve the call, the next coordinator is called from now on.
         """
-        if len(self._bases) == 1 or not _is_leaving(reply):
+        if self._local and isinstance(reply, Reply) and _is_of_stranger(reply):
+            reply = NoReply(f"{reply.url}: another program answers there")
+        if len(self) == 1 or not _is_leaving(reply):
             return reply
-        if self._current == place:  # of several concurrent failures only one moves on
-            self._current = (place + 1) % len(self._bases)
+        if self._local:
+            self._local.lost(place)
+        elif self._named[self._current] is place:  # of concurrent failures only one moves on
+            self._current = (self._current + 1) % len(self._named)
         # The Retry-After is only about the coordinator that sent it.
         return reply if isinstance(reply, NoReply) else replace(reply, retry_after=None)
 
-    def missed(self, place: int, error: httpx.TransportError | httpx.InvalidURL) -> NoReply:
+    def missed(self, place: Place, error: httpx.TransportError | httpx.InvalidURL) -> NoReply:
         """Takes the error of a call. Raises `BadCall` if no retry can succeed."""
-        url, text = _shown(self._bases[place]), str(error)
+        url, text = _shown(place.base), str(error)
         # Other errors of this type are about the state of a connection, and the next connection has
         # another.
         unsayable = isinstance(error, httpx.LocalProtocolError) and "header value" in text
@@ -84,10 +93,11 @@ class Places:
         log.debug("%s: %s: %s", url, type(error).__name__, text)
         why = f"{url}: {type(error).__name__}: {text}" if text else f"{url}: {type(error).__name__}"
         # Another coordinator may have a trusted certificate.
-        untrusted = len(self._bases) == 1 and _is_untrusted(error)
+        untrusted = len(self) == 1 and _is_untrusted(error)
         if untrusted or unsayable or isinstance(error, _NEVER):
             raise BadCall(why, status=0) from None
-        return NoReply(why)
+        trouble = self._local.trouble if self._local else ""
+        return NoReply(f"{why}; {trouble}" if trouble else why)
 
 
 def _base(named: str) -> str:
@@ -113,9 +123,15 @@ def _is_untrusted(error: BaseException) -> bool:
     return any(isinstance(each, ssl.SSLCertVerificationError) for each in chain_of(error))
 
 
+@lru_cache(maxsize=64)  # for every reply
 def _shown(base: str) -> str:
     """Returns the URL without user and password."""
     return str(httpx.URL(base).copy_with(userinfo=b""))
+
+
+def _is_of_stranger(reply: Reply) -> bool:
+    """Returns whether another program has the port of a local coordinator that has ended."""
+    return reply.status == 401 or (reply.status >= 300 and not reply.is_problem)
 
 
 def _is_leaving(reply: Reply | NoReply) -> bool:
@@ -126,7 +142,7 @@ def _is_leaving(reply: Reply | NoReply) -> bool:
     return any(isinstance(item, dict) and item.get("code") == CLOSING for item in items)
 
 
-def settings(token: str | None) -> dict[str, Any]:
+def settings(token: str | None, places: Places) -> dict[str, Any]:
     """Returns the settings for both httpx clients. The token defaults to ``POLITELY_TOKEN``."""
     token = token or os.environ.get("POLITELY_TOKEN")
     return {
@@ -135,11 +151,16 @@ def settings(token: str | None) -> dict[str, Any]:
         "trust_env": False,
         # The machine's authorities, or the file in SSL_CERT_FILE: a coordinator's certificate is
         # seldom from a public authority.
-        "verify": ssl.create_default_context(),
+        "verify": ssl.create_default_context() if places.have_tls else _without_authorities(),
         # Every waiting worker holds one call open. The coordinator limits their number, not the
         # pool.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
     }
+
+
+def _without_authorities() -> ssl.SSLContext:
+    """Returns a context that trusts nothing. Reading all authorities takes 30 ms."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 NDJSON = "application/x-ndjson"
@@ -155,18 +176,20 @@ def encoded(body: Any) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def request_of(call: Call, base: str) -> dict[str, Any]:
+def request_of(call: Call, base: str, token: str | None = None) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
     request: dict[str, Any] = {
         "method": call.method,
         "url": f"{base}/{call.path}",
         "timeout": httpx.Timeout(call.timeout, connect=CONNECT_TAKES_MAX),
+        "headers": headers,
     }
     if call.lines is not None:
         request["content"] = b"".join(encoded(line) + b"\n" for line in call.lines)
-        request["headers"] = {"content-type": NDJSON}
+        headers["content-type"] = NDJSON
     elif call.method != "GET":
         request["content"] = encoded(call.body)
-        request["headers"] = {"content-type": "application/json"}
+        headers["content-type"] = "application/json"
     return request
 
 

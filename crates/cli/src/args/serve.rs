@@ -186,6 +186,12 @@ pub(crate) struct ServeArgs {
     /// Maximum number of keys
     #[arg(long, value_name = "N", default_value_t = 1 << 20, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]
     pub(crate) capacity: u64,
+    /// End after TIME without a call; the state folder keeps permits and sessions
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) exit_when_idle: Option<Span>,
+    /// When it listens, write its address and its process id to FILE, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ready_file: Option<PathBuf>,
     /// Form of the messages on standard error
     #[arg(long, value_enum, value_name = "FORM", default_value_t)]
     pub(crate) log: Form,

@@ -33,6 +33,7 @@ mod http_oddities;
 mod json_log;
 mod language;
 mod limits_after_kills;
+mod local;
 mod lock;
 mod manual;
 mod metrics;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
@@ -12,6 +13,7 @@ use axum::http::uri::Authority;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::access::{Access, admit, permit};
@@ -32,6 +34,8 @@ pub(crate) struct Gate {
     replaced: watch::Sender<u64>,
     waiting: Waiting,
     calls: AtomicUsize,
+    /// The number of calls so far.
+    begun: AtomicUsize,
 }
 
 impl Gate {
@@ -48,6 +52,7 @@ impl Gate {
             replaced,
             waiting,
             calls: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
         }
     }
 
@@ -67,11 +72,24 @@ impl Gate {
         self.waiting.set_most(most);
     }
 
+    /// Waits until no call has begun or has been under way for `time`.
+    pub(crate) async fn idle(&self, time: Duration) {
+        let (mut seen, mut last) = (0, Instant::now());
+        while last.elapsed() < time {
+            tokio::time::sleep(time / 4).await;
+            let begun = self.begun.load(Ordering::Relaxed);
+            if begun != seen || self.calls.load(Ordering::Relaxed) > 0 {
+                (seen, last) = (begun, Instant::now());
+            }
+        }
+    }
+
     /// Answers a call of `peer`.
     pub(crate) async fn answer(&self, peer: &Peer, mut request: Request<Incoming>) -> Response {
         let Some(_held) = Held::take(&self.calls) else {
             return Wrong::busy("too many calls at a time").into_response();
         };
+        self.begun.fetch_add(1, Ordering::Relaxed);
         let authority = request.uri().authority().map(Authority::as_str);
         let caller = admit(
             &self.access,
@@ -106,5 +124,47 @@ impl<'a> Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> Gate {
+        let (tokens, waiting) = (watch::Sender::new(0), Waiting::new(1));
+        Gate::new(Router::new(), Access::Loopback, tokens, waiting)
+    }
+
+    const TIME: Duration = Duration::from_mins(1);
+    const QUARTER: Duration = Duration::from_secs(15);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_delays_the_end_of_an_idle_coordinator() {
+        let (gate, start) = (gate(), Instant::now());
+        gate.idle(TIME).await;
+        assert_eq!(start.elapsed(), TIME);
+        let call = async {
+            tokio::time::sleep(TIME - QUARTER / 3).await;
+            gate.begun.fetch_add(1, Ordering::Relaxed);
+        };
+        let start = Instant::now();
+        tokio::join!(gate.idle(TIME), call);
+        assert!(start.elapsed() >= 2 * TIME - QUARTER / 3);
+        assert!(start.elapsed() <= 2 * TIME + QUARTER);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_coordinator_with_a_call_under_way_is_not_idle() {
+        let gate = gate();
+        let call = Held::take(&gate.calls);
+        let idle = tokio::time::timeout(60 * TIME, gate.idle(TIME)).await;
+        assert!(idle.is_err());
+        drop(call);
+        assert!(
+            tokio::time::timeout(2 * TIME, gate.idle(TIME))
+                .await
+                .is_ok()
+        );
     }
 }

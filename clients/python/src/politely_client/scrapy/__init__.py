@@ -7,7 +7,7 @@ Nothing else is needed. The settings:
 
 =====================  ==============================================================
 POLITELY_COORDINATOR   the coordinator's URL; default: the variable of this name in the
-                       environment, or ``http://127.0.0.1:7077``;
+                       environment, or the user's own one on this machine;
                        several that share their keys are a list, or have commas
 POLITELY_TOKEN         its token; default the environment's ``POLITELY_TOKEN``
 POLITELY_CLIENT        the client's name at the coordinator; default host and

@@ -27,7 +27,6 @@ from politely_client.aio import AsyncClient, AsyncPermit
 from politely_client.bodies import Grant, Wish
 from politely_client.errors import BadCall, PolitelyError, Refused
 from politely_client.flow import ID_USED
-from politely_client.shell import default_url
 from politely_client.state import PermitState
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Desk:
         settings = crawler.settings
         self._crawler = crawler
         self.coordinator = AsyncClient(
-            settings.get("POLITELY_COORDINATOR") or default_url(),
+            settings.get("POLITELY_COORDINATOR") or None,
             client=settings.get("POLITELY_CLIENT"),
             token=settings.get("POLITELY_TOKEN"),
         )

@@ -225,9 +225,7 @@ class FrontierScheduler(Scheduler):
         if units:
             self._over = False
         elif self._is_idle():
-            counts = await self._frontier.counts()
-            waiting = counts["ready"] + counts["dated"] + counts["leased"]
-            self._over = waiting == 0 and self._is_idle()
+            self._over = await self._frontier.is_finished() and self._is_idle()
             self._desk.wake(0.0)
 
     def _is_idle(self) -> bool:
