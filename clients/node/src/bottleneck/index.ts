@@ -1,0 +1,38 @@
+/** Bottleneck's interface, with limits in this process. */
+import { Batcher, type BatcherOptions as BatcherOptionsType } from "./batcher.js";
+import { BottleneckError as BottleneckErrorClass } from "./error.js";
+import { Events } from "./events.js";
+import { Group } from "./group.js";
+import * as job from "./job.js";
+import * as limiter from "./limiter.js";
+import * as settings from "./settings.js";
+
+const Bottleneck = Object.assign(limiter.Bottleneck, {
+  strategy: settings.strategy,
+  BottleneckError: BottleneckErrorClass,
+  Events,
+  Group,
+  Batcher,
+});
+type Bottleneck = limiter.Bottleneck;
+
+declare namespace Bottleneck {
+  type ConstructorOptions = limiter.ConstructorOptions;
+  type JobOptions = settings.JobOptions;
+  type StopOptions = limiter.StopOptions;
+  type Callback<Result> = limiter.Callback<Result>;
+  type Strategy = settings.Strategy;
+  type Status = limiter.Status;
+  type Counts = limiter.Counts;
+  type EventInfo = job.EventInfo;
+  type EventInfoDropped = job.EventInfoDropped;
+  type EventInfoQueued = job.EventInfoQueued;
+  type EventInfoRetryable = job.EventInfoRetryable;
+  type BatcherOptions = BatcherOptionsType;
+  type BottleneckError = BottleneckErrorClass;
+  type GroupLimiterPair = { key: string; limiter: Bottleneck };
+}
+
+export default Bottleneck;
+// `require("politely/bottleneck")` returns the class itself.
+export { Bottleneck as "module.exports" };
