@@ -1,11 +1,17 @@
 /** Bottleneck's interface, with limits in this process. */
 import { Batcher, type BatcherOptions as BatcherOptionsType } from "./batcher.js";
-import { BottleneckError as BottleneckErrorClass } from "./error.js";
+import { BottleneckError as BottleneckErrorClass, redisAdvice } from "./error.js";
 import { Events } from "./events.js";
 import { Group } from "./group.js";
 import * as job from "./job.js";
 import * as limiter from "./limiter.js";
 import * as settings from "./settings.js";
+
+class NoConnection {
+  constructor() {
+    throw new BottleneckErrorClass(redisAdvice("connection"));
+  }
+}
 
 const Bottleneck = Object.assign(limiter.Bottleneck, {
   strategy: settings.strategy,
@@ -13,6 +19,8 @@ const Bottleneck = Object.assign(limiter.Bottleneck, {
   Events,
   Group,
   Batcher,
+  RedisConnection: NoConnection,
+  IORedisConnection: NoConnection,
 });
 type Bottleneck = limiter.Bottleneck;
 

@@ -1,5 +1,6 @@
+import type { Client } from "../client.js";
 import { type Clock, systemClock } from "./clock.js";
-import { BottleneckError } from "./error.js";
+import { BottleneckError, redisAdvice } from "./error.js";
 import { type Emitter, Events } from "./events.js";
 import {
   type EventInfo,
@@ -20,7 +21,8 @@ import {
   type SettingsOptions,
   strategy,
 } from "./settings.js";
-import { LocalTurns, type Turns } from "./turns.js";
+import { SharedTurns } from "./shared.js";
+import { type End, LocalTurns, type Turns } from "./turns.js";
 
 export type Status = "RECEIVED" | "QUEUED" | "RUNNING" | "EXECUTING" | "DONE";
 export type Counts = Record<Exclude<Status, "DONE">, number> & { DONE?: number };
@@ -37,6 +39,10 @@ export interface ConstructorOptions extends SettingsOptions {
   Promise?: unknown;
   /** Milliseconds without a job after which a group forgets its limiter. */
   timeout?: number | null | undefined;
+  /** `local`, or `politely` for limits at a coordinator. Default: `local`. */
+  datastore?: string | null | undefined;
+  /** The client of the coordinator. Default: one of `POLITELY_COORDINATOR`. */
+  client?: Client | undefined;
   /** Replaces time and timers in tests. */
   clock?: Clock | undefined;
   [name: string]: unknown;
@@ -77,7 +83,8 @@ const STATUSES: Exclude<Status, "DONE">[] = ["RECEIVED", "QUEUED", "RUNNING", "E
 /** Queues jobs and starts them as its limits allow. The interface is that of Bottleneck 2. */
 export class Bottleneck {
   id = NO_ID;
-  readonly datastore: string = "local";
+  /** Where the limits are kept. */
+  readonly datastore: string;
   /** Milliseconds without a job after which a group forgets this limiter. */
   readonly timeout: number | null;
 
@@ -98,6 +105,8 @@ export class Bottleneck {
   #next: Bottleneck | null = null;
   /** The error of new jobs, after `stop`. */
   #refusal: string | null = null;
+  /** When the last job ended. */
+  #idleFrom: number;
   #onExecutingCount = () => {};
 
   constructor(options: ConstructorOptions = {}, ...others: never[]) {
@@ -111,8 +120,10 @@ export class Bottleneck {
     this.timeout = options.timeout ?? null;
     this.#lifecycle = new Lifecycle(options.trackDoneStatus ? [...STATUSES, "DONE"] : STATUSES);
     this.#limits = new Limits(options, this.#clock.now());
-    this.#turns = new LocalTurns(this.#limits, this.#clock, this.#queue, (job, start) => this.#launch(job, start));
+    this.#idleFrom = this.#clock.now();
     this.#adopt(options);
+    this.datastore = options.datastore ?? "local";
+    this.#turns = this.#turnsOf(options);
   }
 
   /** The limits in force. */
@@ -298,7 +309,21 @@ export class Bottleneck {
   /** Returns since when no job holds or waits for anything: milliseconds, or null while one does. */
   idleSince(): number | null {
     const active = STATUSES.some((status) => this.#lifecycle.count(status) > 0);
-    return active ? null : this.#limits.quietFrom;
+    return active ? null : Math.max(this.#idleFrom, this.#limits.quietFrom);
+  }
+
+  #turnsOf({ client, connection }: ConstructorOptions): Turns {
+    const uses = {
+      launch: (job: Job, start: Start) => this.#launch(job, start),
+      fail: (job: Job | undefined, error: unknown) => {
+        this.#trigger("error", error);
+        if (job) this.#drop(job, error);
+      },
+    };
+    if (this.datastore === "local" && !connection) return new LocalTurns(this.#limits, this.#clock, this.#queue, uses);
+    if (this.datastore !== "politely") throw new BottleneckError(redisAdvice(connection ? "connection" : "datastore"));
+    if (this.id === NO_ID) throw new BottleneckError('datastore "politely" needs an id, which names the shared limits');
+    return new SharedTurns(this.id, client, this.#limits, this.#clock, this.#queue, uses);
   }
 
   #adopt(options: ConstructorOptions): void {
@@ -349,7 +374,7 @@ export class Bottleneck {
   }
 
   #drop(job: Job, error: unknown = new BottleneckError("This job has been dropped by Bottleneck")): void {
-    if (this.#lifecycle.jobStatus(job.key) === "RUNNING") this.#turns.release(job, false);
+    if (this.#lifecycle.jobStatus(job.key) === "RUNNING") this.#turns.release(job, "dropped");
     job.cancelStart?.();
     this.#lifecycle.remove(job.key);
     this.#waiting.delete(job);
@@ -373,6 +398,7 @@ export class Bottleneck {
 
   async #execute(job: Job): Promise<void> {
     this.#trigger("executing", job.attempt);
+    let end: End = "resolved";
     let settle;
     try {
       const value = await this.#expiring(job);
@@ -385,11 +411,13 @@ export class Bottleneck {
         this.#clock.after(delay, () => void this.#execute(job));
         return;
       }
+      end = "rejected";
       settle = () => job.reject(error);
     }
+    this.#idleFrom = this.#clock.now();
     this.#lifecycle.next(job.key);
     this.#trigger("done", job.attempt);
-    this.#turns.release(job, true);
+    this.#turns.release(job, end);
     if (this.empty() && (await this.#turns.running()) === 0) this.#trigger("idle");
     settle();
     this.#onExecutingCount();

@@ -60,11 +60,16 @@ export class Limits {
     return Math.max(this.#nextStart, this.#unblocked);
   }
 
+  /** Returns the settings that `update` would set. */
+  changed(options: SettingsOptions): Settings {
+    return changed(this.#settings, options);
+  }
+
   /** Changes settings. An interval that begins counts from now. */
   update(options: SettingsOptions, now: number): void {
     this.#advance(now);
     const before = this.#settings;
-    this.#settings = changed(before, options);
+    this.#settings = this.changed(options);
     if (before.reservoirRefreshInterval === null) this.#refreshed = now;
     if (before.reservoirIncreaseInterval === null) this.#increased = now;
   }
@@ -88,10 +93,10 @@ export class Limits {
   }
 
   /**
-   * Says whether a job may enter the queue, which has `queued` jobs.
+   * Says whether a job may enter the queue, which has `queued` jobs, or starts at once.
    * Throws `BottleneckError` if the job can never start.
    */
-  offer(queued: number, weight: number, now: number): Offer {
+  offer(queued: number, weight: number, startsNow: boolean, now: number): Offer {
     this.#advance(now);
     const { maxConcurrent, highWater, minTime, penalty } = this.#settings;
     if (maxConcurrent !== null && weight > maxConcurrent) {
@@ -99,8 +104,7 @@ export class Limits {
         `Impossible to add a job having a weight of ${weight} to a limiter having a maxConcurrent setting of ${maxConcurrent}`,
       );
     }
-    const full = highWater !== null && queued >= highWater;
-    const reachedHighWater = full && !this.wouldStart(weight, now);
+    const reachedHighWater = highWater !== null && queued >= highWater && !startsNow;
     const blocks = this.#settings.strategy === strategy.BLOCK;
     const blocked = blocks && (reachedHighWater || now < this.#unblocked);
     if (blocked) this.#unblocked = now + (penalty ?? (15 * minTime || 5000));
@@ -119,7 +123,7 @@ export class Limits {
   }
 
   /** Gives back what an ended job held. A job that did not execute is not counted as done. */
-  finish(weight: number, executed = true): void {
+  finish(weight: number, executed: boolean): void {
     this.#running -= weight;
     if (executed) this.#done += weight;
   }

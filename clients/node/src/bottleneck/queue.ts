@@ -19,8 +19,13 @@ export class PriorityQueue<Item> {
     return this.#lists.find((list) => list.length > 0)?.first();
   }
 
-  shift(): Item | undefined {
-    return this.#lists.find((list) => list.length > 0)?.shift();
+  /** Removes and returns the first item that is true for `test`. */
+  shift(test?: (item: Item) => boolean): Item | undefined {
+    for (const list of this.#lists) {
+      const item = list.length > 0 ? list.shift(test) : undefined;
+      if (item !== undefined) return item;
+    }
+    return undefined;
   }
 
   /** Removes and returns the oldest item of the last priority, if that is `from` or a later one. */
@@ -52,8 +57,12 @@ class List<Item> {
     return this.#items[this.#head];
   }
 
-  shift(): Item | undefined {
-    const item = this.#items[this.#head];
+  shift(test?: (item: Item) => boolean): Item | undefined {
+    const item = this.first();
+    if (test && item !== undefined && !test(item)) {
+      const index = this.#items.findIndex((other, place) => place > this.#head && test(other));
+      return index < 0 ? undefined : this.#items.splice(index, 1)[0];
+    }
     this.#head += 1;
     if (this.#head * 2 > this.#items.length) {
       this.#items = this.#items.slice(this.#head);

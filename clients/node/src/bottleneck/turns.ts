@@ -4,6 +4,17 @@ import type { Limits, Offer, Start } from "./limits.js";
 import type { PriorityQueue } from "./queue.js";
 import type { SettingsOptions } from "./settings.js";
 
+/** How a job ended. A dropped one did not execute. */
+export type End = "resolved" | "rejected" | "dropped";
+
+/** What turns do with jobs. */
+export interface Uses {
+  /** Executes a job that has left the queue. */
+  launch(job: Job, start: Start): void;
+  /** Tells of an error, and ends the job that left the queue for it. */
+  fail(job: Job | undefined, error: unknown): void;
+}
+
 /** Takes jobs from the queue when they may start: by limits of this process, or of a coordinator. */
 export interface Turns {
   /** Waits until jobs can start. */
@@ -12,8 +23,8 @@ export interface Turns {
   offer(weight: number): Offer;
   /** Starts jobs as far as the limits allow, and again when they allow more. */
   drain(): void;
-  /** Gives back what a job held that ended, or that was dropped before it executed. */
-  release(job: Job, executed: boolean): void;
+  /** Gives back what a job held. */
+  release(job: Job, end: End): void;
   running(): Promise<number>;
   done(): Promise<number>;
   check(weight: number): Promise<boolean>;
@@ -33,13 +44,14 @@ export class LocalTurns implements Turns {
     private readonly limits: Limits,
     private readonly clock: Clock,
     private readonly queue: PriorityQueue<Job>,
-    private readonly launch: (job: Job, start: Start) => void,
+    private readonly uses: Uses,
   ) {}
 
   async ready(): Promise<void> {}
 
   offer(weight: number): Offer {
-    return this.limits.offer(this.queue.length(), weight, this.clock.now());
+    const now = this.clock.now();
+    return this.limits.offer(this.queue.length(), weight, this.limits.wouldStart(weight, now), now);
   }
 
   drain(): void {
@@ -49,12 +61,12 @@ export class LocalTurns implements Turns {
       const start = this.limits.start(job.options.weight, now);
       if (start === null) return this.#wake(job.options.weight, now);
       this.queue.shift();
-      this.launch(job, start);
+      this.uses.launch(job, start);
     }
   }
 
-  release(job: Job, executed: boolean): void {
-    this.limits.finish(job.options.weight, executed);
+  release(job: Job, end: End): void {
+    this.limits.finish(job.options.weight, end !== "dropped");
   }
 
   async running(): Promise<number> {

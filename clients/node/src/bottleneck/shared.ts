@@ -1,0 +1,171 @@
+import type { Client, Limits as Declared } from "../client.js";
+import { Unavailable } from "../errors.js";
+import type { Permit } from "../permit.js";
+import type { Cost } from "../wire.js";
+import type { Clock } from "./clock.js";
+import { BottleneckError } from "./error.js";
+import type { Job } from "./job.js";
+import type { Limits, Offer } from "./limits.js";
+import type { PriorityQueue } from "./queue.js";
+import type { Settings, SettingsOptions } from "./settings.js";
+import type { End, Turns, Uses } from "./turns.js";
+
+/** No bound of a coordinator on the jobs at once. */
+const UNBOUNDED = 2 ** 32 - 1;
+
+/**
+ * The turns of a limiter whose limits are at a coordinator, on the key `custom/ID`. The queue, its
+ * strategy and the priorities are those of this process.
+ */
+export class SharedTurns implements Turns {
+  readonly #key: string;
+  readonly #permits = new Map<Job, Permit>();
+  readonly #closing = new AbortController();
+  #client: Promise<Client>;
+  #declared: Promise<void> | undefined;
+  #asks = false;
+  #runningWeight = 0;
+  #doneWeight = 0;
+
+  /** `client` is that of the caller, or undefined for one of `POLITELY_COORDINATOR`. */
+  constructor(
+    id: string,
+    client: Client | undefined,
+    private readonly limits: Limits,
+    private readonly clock: Clock,
+    private readonly queue: PriorityQueue<Job>,
+    private readonly uses: Uses,
+  ) {
+    this.#key = `custom/${id}`;
+    declared(limits.settings); // throws what cannot be declared
+    this.#client = client ? Promise.resolve(client) : import("../client.js").then((module) => new module.Client());
+    if (!client) this.#closing.signal.addEventListener("abort", () => void this.#client.then((own) => own.close()));
+    this.ready().catch(() => {}); // The first job tries again, and says why it failed.
+  }
+
+  /** Waits until the coordinator has the limits. */
+  ready(): Promise<void> {
+    this.#declared ??= this.#client
+      .then((client) => client.setLimits(this.#key, declared(this.limits.settings)))
+      .catch((error: unknown) => {
+        this.#declared = undefined;
+        throw error;
+      });
+    return this.#declared;
+  }
+
+  offer(weight: number): Offer {
+    if (weight > 1 && this.limits.settings.maxConcurrent !== null) {
+      throw new BottleneckError(
+        `a job of weight ${weight} cannot count towards maxConcurrent at a coordinator; use a reservoir for weights`,
+      );
+    }
+    const queued = this.queue.length();
+    return this.limits.offer(queued, weight, queued === 0, this.clock.now());
+  }
+
+  drain(): void {
+    if (!this.#asks) void this.#ask();
+  }
+
+  release(job: Job, end: End): void {
+    const { weight } = job.options;
+    const permit = this.#permits.get(job);
+    this.#permits.delete(job);
+    this.#runningWeight -= weight;
+    if (end !== "dropped") this.#doneWeight += weight;
+    const told = end === "resolved" ? permit?.report({ status: 200 }) : permit?.cancel({ sent: end === "rejected" });
+    told?.catch((error: unknown) => this.uses.fail(undefined, error));
+  }
+
+  async running(): Promise<number> {
+    return this.#runningWeight;
+  }
+
+  async done(): Promise<number> {
+    return this.#doneWeight;
+  }
+
+  async check(weight: number): Promise<boolean> {
+    await this.ready();
+    const client = await this.#client;
+    const permit = await client.acquire(this.#key, { cost: this.#cost(weight), waitMs: 0 }).catch(() => undefined);
+    await permit?.cancel();
+    return permit !== undefined;
+  }
+
+  async reservoir(): Promise<never> {
+    throw new BottleneckError('the reservoir of datastore "politely" is on the coordinator\'s dashboard');
+  }
+
+  async incrementReservoir(): Promise<never> {
+    throw new BottleneckError('the reservoir of datastore "politely" is reset with `politely budgets reset`');
+  }
+
+  async update(options: SettingsOptions): Promise<void> {
+    declared(this.limits.changed(options));
+    this.limits.update(options, this.clock.now());
+    await this.#declared?.catch(() => {});
+    this.#declared = undefined;
+    await this.ready();
+  }
+
+  close(): void {
+    this.#closing.abort();
+  }
+
+  /** Acquires one permit after the other. Each is for the job that is first when it is granted. */
+  async #ask(): Promise<void> {
+    this.#asks = true;
+    const { signal } = this.#closing;
+    for (let first = this.queue.first(); first !== undefined && !signal.aborted; first = this.queue.first()) {
+      const { weight } = first.options;
+      try {
+        await this.ready();
+        const permit = await (await this.#client).acquire(this.#key, { cost: this.#cost(weight), signal });
+        this.#start(permit, weight);
+      } catch (error) {
+        if (signal.aborted) break;
+        // The client has tried for a while. An operator may have to start the coordinator.
+        const job = error instanceof Unavailable ? undefined : this.queue.shift();
+        this.uses.fail(job, error);
+      }
+    }
+    this.#asks = false;
+  }
+
+  /** Starts the first job of this weight. There is none if it was dropped meanwhile. */
+  #start(permit: Permit, weight: number): void {
+    const job = this.queue.shift((queued) => queued.options.weight === weight);
+    if (job === undefined) return void permit.cancel().catch((error: unknown) => this.uses.fail(undefined, error));
+    permit.keep().addEventListener("abort", () => this.uses.fail(undefined, permit.signal.reason));
+    this.#permits.set(job, permit);
+    this.#runningWeight += weight;
+    this.uses.launch(job, { wait: 0, reservoir: null });
+  }
+
+  /** A weight is tokens of the rate if the reservoir grows, and points of the window otherwise. */
+  #cost(weight: number): Cost {
+    if (this.limits.settings.reservoirIncreaseInterval !== null) return Math.max(weight, 1);
+    return { requests: 1, points: weight };
+  }
+}
+
+/** Returns the limits of the coordinator's key. Throws `BottleneckError` for what it does not know. */
+export function declared(settings: Readonly<Settings>): Declared {
+  const { maxConcurrent, minTime, reservoir, reservoirRefreshInterval: refresh, reservoirRefreshAmount } = settings;
+  const { reservoirIncreaseInterval: increase, reservoirIncreaseAmount, reservoirIncreaseMaximum } = settings;
+  const wrong = (what: string) => new BottleneckError(`datastore "politely" ${what}`);
+  if (reservoir !== null && !refresh && !increase) throw wrong("needs reservoirRefreshInterval with reservoir");
+  if (refresh && increase) throw wrong("fills a reservoir in one way: refresh or increase");
+  if (increase && minTime > 0) throw wrong("cannot keep minTime beside reservoirIncreaseInterval");
+  const fixed = { law: "fixed", inFlight: maxConcurrent ?? UNBOUNDED, limits: [] };
+  if (increase) {
+    const amount = reservoirIncreaseAmount ?? 0;
+    return { ...fixed, rate: (amount * 1000) / increase, burst: reservoirIncreaseMaximum ?? amount };
+  }
+  const pace = { rate: minTime > 0 ? 1000 / minTime : null, burst: minTime > 0 ? 1 : null };
+  if (!refresh) return { ...fixed, ...pace };
+  // Windows are whole seconds: a longer one never allows more than was asked for.
+  return { ...fixed, ...pace, limits: [`${reservoirRefreshAmount} points/${Math.ceil(refresh / 1000)}s`] };
+}
