@@ -169,19 +169,22 @@ export class Bottleneck {
   submit(...call: unknown[]): Promise<void> {
     const { options, task, args } = parts(call);
     const callback = args.pop() as ((...results: unknown[]) => void) | null | undefined;
-    let results: unknown[] = [];
+    let failed: unknown[] = [];
     const promised = (...values: unknown[]) =>
-      new Promise<void>((resolve, reject) => {
+      new Promise<unknown[]>((resolve, reject) => {
+        let isOver = false;
         (task as (...values: unknown[]) => void)(...values, (...answer: unknown[]) => {
-          results = answer;
-          if (answer[0] === null || answer[0] === undefined) resolve();
-          else reject(answer[0]);
+          if (isOver) return;
+          isOver = true;
+          if (answer[0] === null || answer[0] === undefined) return resolve(answer);
+          failed = answer;
+          reject(answer[0]);
         });
       });
     const job = new Job(jobSettings(options), promised, args, this.#Promise);
     job.promise.then(
-      () => callback?.(...results),
-      (error: unknown) => callback?.(...(error === results[0] ? results : [error])),
+      (answer) => callback?.(...(answer as unknown[])),
+      (error: unknown) => callback?.(...(error === failed[0] ? failed : [error])),
     );
     return this.#receive(job);
   }

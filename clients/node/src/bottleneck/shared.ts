@@ -10,8 +10,8 @@ import type { PriorityQueue } from "./queue.js";
 import type { Settings, SettingsOptions } from "./settings.js";
 import type { End, Turns, Uses } from "./turns.js";
 
-/** No bound of a coordinator on the jobs at once. */
-const UNBOUNDED = 2 ** 32 - 1;
+/** The largest numbers of a coordinator. Without a number, its own defaults would hold. */
+const MOST = { inFlight: 2 ** 32 - 1, rate: 1_000_000, burst: 1_000_000 };
 
 /**
  * The turns of a limiter whose limits are at a coordinator, on the key `custom/ID`. The queue, its
@@ -159,12 +159,12 @@ export function declared(settings: Readonly<Settings>): Declared {
   if (reservoir !== null && !refresh && !increase) throw wrong("needs reservoirRefreshInterval with reservoir");
   if (refresh && increase) throw wrong("fills a reservoir in one way: refresh or increase");
   if (increase && minTime > 0) throw wrong("cannot keep minTime beside reservoirIncreaseInterval");
-  const fixed = { law: "fixed", inFlight: maxConcurrent ?? UNBOUNDED, limits: [] };
+  const fixed = { law: "fixed", inFlight: maxConcurrent ?? MOST.inFlight, limits: [] };
   if (increase) {
     const amount = reservoirIncreaseAmount ?? 0;
     return { ...fixed, rate: (amount * 1000) / increase, burst: reservoirIncreaseMaximum ?? amount };
   }
-  const pace = { rate: minTime > 0 ? 1000 / minTime : null, burst: minTime > 0 ? 1 : null };
+  const pace = minTime > 0 ? { rate: 1000 / minTime, burst: 1 } : { rate: MOST.rate, burst: MOST.burst };
   if (!refresh) return { ...fixed, ...pace };
   // Windows are whole seconds: a longer one never allows more than was asked for.
   return { ...fixed, ...pace, limits: [`${reservoirRefreshAmount} points/${Math.ceil(refresh / 1000)}s`] };
