@@ -289,9 +289,9 @@ export class Bottleneck {
     await job.promise;
   }
 
-  /** Ends the timers of the limiter, so that it can be forgotten. */
-  async disconnect(_flush?: boolean): Promise<void> {
-    this.#turns.close();
+  /** Ends the timers and the calls of the limiter. Queued jobs do not start any more. */
+  disconnect(_flush?: boolean): Promise<void> {
+    return this.#turns.close();
   }
 
   /** Sends a text to the `message` listeners of this limiter. */

@@ -21,8 +21,12 @@ export class SharedTurns implements Turns {
   readonly #key: string;
   readonly #permits = new Map<Job, Permit>();
   readonly #closing = new AbortController();
-  #client: Promise<Client>;
+  readonly #client: Promise<Client>;
+  /** Whether the client ends with this limiter. */
+  readonly #isOwn: boolean;
   #declared: Promise<void> | undefined;
+  /** Calls that give permits back. */
+  readonly #calls = new Set<Promise<unknown>>();
   #asks = false;
   #runningWeight = 0;
   #doneWeight = 0;
@@ -39,7 +43,7 @@ export class SharedTurns implements Turns {
     this.#key = `custom/${id}`;
     declared(limits.settings); // throws what cannot be declared
     this.#client = client ? Promise.resolve(client) : import("../client.js").then((module) => new module.Client());
-    if (!client) this.#closing.signal.addEventListener("abort", () => void this.#client.then((own) => own.close()));
+    this.#isOwn = client === undefined;
     this.ready().catch(() => {}); // The first job tries again, and says why it failed.
   }
 
@@ -74,8 +78,8 @@ export class SharedTurns implements Turns {
     this.#permits.delete(job);
     this.#runningWeight -= weight;
     if (end !== "dropped") this.#doneWeight += weight;
-    const told = end === "resolved" ? permit?.report({ status: 200 }) : permit?.cancel({ sent: end === "rejected" });
-    told?.catch((error: unknown) => this.uses.fail(undefined, error));
+    if (end === "resolved") this.#call(permit?.report({ status: 200 }));
+    else this.#call(permit?.cancel({ sent: end === "rejected" }));
   }
 
   async running(): Promise<number> {
@@ -110,8 +114,10 @@ export class SharedTurns implements Turns {
     await this.ready();
   }
 
-  close(): void {
+  async close(): Promise<void> {
     this.#closing.abort();
+    await Promise.all(this.#calls);
+    if (this.#isOwn) await (await this.#client).close();
   }
 
   /** Acquires one permit after the other. Each is for the job that is first when it is granted. */
@@ -137,11 +143,17 @@ export class SharedTurns implements Turns {
   /** Starts the first job of this weight. There is none if it was dropped meanwhile. */
   #start(permit: Permit, weight: number): void {
     const job = this.queue.shift((queued) => queued.options.weight === weight);
-    if (job === undefined) return void permit.cancel().catch((error: unknown) => this.uses.fail(undefined, error));
+    if (job === undefined) return this.#call(permit.cancel());
     permit.keep().addEventListener("abort", () => this.uses.fail(undefined, permit.signal.reason));
     this.#permits.set(job, permit);
     this.#runningWeight += weight;
     this.uses.launch(job, { wait: 0, reservoir: null });
+  }
+
+  /** Lets a call go on beside the jobs. Its error is an event. */
+  #call(call: Promise<unknown> | undefined): void {
+    const heard = call?.catch((error: unknown) => this.uses.fail(undefined, error));
+    if (heard) this.#calls.add(heard.finally(() => this.#calls.delete(heard)));
   }
 
   /** A weight is tokens of the rate if the reservoir grows, and points of the window otherwise. */

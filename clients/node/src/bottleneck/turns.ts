@@ -31,8 +31,8 @@ export interface Turns {
   reservoir(): Promise<number | null>;
   incrementReservoir(amount: number): Promise<number>;
   update(options: SettingsOptions): Promise<void>;
-  /** Ends the timers. Queued jobs do not start any more. */
-  close(): void;
+  /** Ends the timers and the calls. Queued jobs do not start any more. */
+  close(): Promise<void>;
 }
 
 /** The turns of a limiter whose limits are in this process. */
@@ -96,7 +96,7 @@ export class LocalTurns implements Turns {
     this.drain();
   }
 
-  close(): void {
+  async close(): Promise<void> {
     this.#closed = true;
     this.#cancelWake();
   }

@@ -1,46 +1,34 @@
 import assert from "node:assert/strict";
-import { type ChildProcess, spawn } from "node:child_process";
-import { createInterface } from "node:readline";
-import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { test, type TestContext } from "node:test";
 
 import Bottleneck from "../../src/bottleneck/index.js";
 import { declared } from "../../src/bottleneck/shared.js";
 import { changed, DEFAULT_SETTINGS } from "../../src/bottleneck/settings.js";
 import { Client } from "../../src/client.js";
+import { serve } from "../program.js";
 
-const BINARY = process.env.POLITELY_BIN ?? fileURLToPath(new URL("../../../../../target/debug/politely", import.meta.url));
-
-let server: ChildProcess;
-let url: string;
-const clients: Client[] = [];
-
-before(async () => {
-  server = spawn(BINARY, ["serve", "--memory", "--bind", "127.0.0.1:0"], { stdio: ["ignore", "ignore", "pipe"] });
-  const lines = createInterface({ input: server.stderr! });
-  url = await new Promise((resolve) => lines.on("line", (line) => resolve(/http:\S+/.exec(line)![0])));
-});
-
-after(async () => {
-  await Promise.all(clients.map((client) => client.close()));
-  server.kill();
-});
-
-/** Limiters of two workers with the same limits. */
-function pair(id: string, options: Bottleneck.ConstructorOptions): Bottleneck[] {
-  return ["one", "two"].map((name) => {
+/** Two workers' limiters with the same limits, and the coordinator's view of their key. */
+async function pair(t: TestContext, options: Bottleneck.ConstructorOptions) {
+  const { url } = await serve(t);
+  const open = (name: string) => {
     const client = new Client({ url, client: name });
-    clients.push(client);
-    return new Bottleneck({ datastore: "politely", id, client, ...options });
-  });
+    const limiter = new Bottleneck({ datastore: "politely", id: "app", client, ...options });
+    closed.push(() => limiter.disconnect().then(() => client.close()));
+    return limiter;
+  };
+  const closed: (() => Promise<void>)[] = [];
+  const close = async () => void (await Promise.all(closed.map((end) => end())));
+  const key = async () => (await fetch(`${url}/api/v1/keys/custom%2Fapp`)).json() as Promise<any>;
+  return { one: open("one"), two: open("two"), key, [Symbol.asyncDispose]: close };
 }
 
-async function keyOf(id: string): Promise<any> {
-  return (await fetch(`${url}/api/v1/keys/custom%2F${id}`)).json();
+async function until(isTrue: () => Promise<boolean>): Promise<void> {
+  while (!(await isTrue())) await new Promise((resolve) => setTimeout(resolve, 5));
 }
 
-test("limiters with one id share maxConcurrent", async () => {
-  const both = pair("shared-slots", { maxConcurrent: 2 });
+test("limiters with one id share maxConcurrent", async (t) => {
+  await using both = await pair(t, { maxConcurrent: 2 });
+  const { one, two, key } = both;
   let running = 0;
   let most = 0;
   const job = async () => {
@@ -48,68 +36,86 @@ test("limiters with one id share maxConcurrent", async () => {
     await new Promise((resolve) => setTimeout(resolve, 10));
     running -= 1;
   };
-  await Promise.all(both.flatMap((limiter) => Array.from({ length: 10 }, () => limiter.schedule(job))));
+  await Promise.all([one, two].flatMap((limiter) => Array.from({ length: 10 }, () => limiter.schedule(job))));
   assert.equal(most, 2);
-  const { granted, in_flight } = await keyOf("shared-slots");
-  assert.equal(granted, 20);
-  assert.ok(in_flight <= 2);
+  assert.equal((await key()).granted, 20);
 });
 
-test("limiters with one id share minTime", async () => {
-  const both = pair("shared-pace", { minTime: 20 });
+test("limiters with one id share minTime", async (t) => {
+  await using both = await pair(t, { minTime: 20 });
+  const { one, two } = both;
   const begin = performance.now();
-  await Promise.all(both.flatMap((limiter) => Array.from({ length: 6 }, () => limiter.schedule(async () => {}))));
+  await Promise.all([one, two].flatMap((limiter) => Array.from({ length: 6 }, () => limiter.schedule(async () => {}))));
   assert.ok(performance.now() - begin >= 11 * 20 - 1, "the twelve jobs were too fast");
 });
 
-test("a reservoir is a window of the coordinator that counts weights", async () => {
-  const [one, two] = pair("shared-window", {
-    reservoir: 10, reservoirRefreshAmount: 10, reservoirRefreshInterval: 60_000,
-  }) as [Bottleneck, Bottleneck];
+test("a reservoir is a window of the coordinator that counts weights", async (t) => {
+  const window = { reservoir: 10, reservoirRefreshAmount: 10, reservoirRefreshInterval: 60_000 };
+  await using both = await pair(t, window);
+  const { one, two, key } = both;
   await Promise.all([one.schedule({ weight: 4 }, async () => {}), two.schedule({ weight: 4 }, async () => {})]);
-  assert.equal((await keyOf("shared-window")).budgets[0].remaining, 2);
+  assert.equal((await key()).budgets[0].remaining, 2);
   assert.deepEqual([await one.check(3), await one.check(2)], [false, true]);
-  assert.equal((await keyOf("shared-window")).budgets[0].remaining, 2);
+  assert.equal((await key()).budgets[0].remaining, 2);
 });
 
-test("a permit goes to the job that is first when it comes", async () => {
-  const [limiter] = pair("shared-order", { maxConcurrent: 1 }) as [Bottleneck];
+test("a permit goes to the job that is first when it comes", async (t) => {
+  await using both = await pair(t, { maxConcurrent: 1 });
+  const { one } = both;
   const order: string[] = [];
   let end!: () => void;
-  const first = limiter.schedule(() => new Promise<void>((resolve) => (end = resolve)));
-  await new Promise((resolve) => limiter.once("executing", resolve as () => void));
-  const later = limiter.schedule({ id: "later" }, async () => void order.push("later"));
-  const urgent = limiter.schedule({ id: "urgent", priority: 0 }, async () => void order.push("urgent"));
+  const executing = new Promise<unknown>((resolve) => one.once("executing", resolve));
+  const first = one.schedule(() => new Promise<void>((resolve) => (end = resolve)));
+  await executing;
+  const later = one.schedule(async () => void order.push("later"));
+  const urgent = one.schedule({ priority: 0 }, async () => void order.push("urgent"));
   end();
   await Promise.all([first, later, urgent]);
   assert.deepEqual(order, ["urgent", "later"]);
-  assert.deepEqual([await limiter.running(), await limiter.done()], [0, 3]);
+  assert.deepEqual([await one.running(), await one.done()], [0, 3]);
 });
 
-test("changed settings reach the coordinator", async () => {
-  const [limiter] = pair("shared-change", { maxConcurrent: 1, minTime: 100 }) as [Bottleneck];
-  await limiter.ready();
-  await limiter.updateSettings({ minTime: 50, maxConcurrent: 3 });
-  const { limits } = await keyOf("shared-change");
+test("changed settings reach the coordinator", async (t) => {
+  await using both = await pair(t, { maxConcurrent: 1, minTime: 100 });
+  const { one, key } = both;
+  await one.ready();
+  await one.updateSettings({ minTime: 50, maxConcurrent: 3 });
+  const { limits } = await key();
   assert.deepEqual([limits.rate, limits.in_flight], [20, 3]);
 });
 
-test("a job that the coordinator refuses fails with its reason", async () => {
-  const [limiter] = pair("shared-refused", { reservoirRefreshAmount: 3, reservoirRefreshInterval: 1000 }) as [Bottleneck];
+test("a job that the coordinator refuses fails with its reason", async (t) => {
+  await using both = await pair(t, { reservoirRefreshAmount: 3, reservoirRefreshInterval: 1000 });
+  const { one } = both;
   const errors: unknown[] = [];
-  limiter.on("error", (error) => errors.push(error));
-  await assert.rejects(limiter.schedule({ weight: 4 }, async () => {}), { name: "BadCall", message: /more than the whole limit 3 points/ });
-  assert.equal(await limiter.schedule({ weight: 3 }, async () => "fits"), "fits");
+  one.on("error", (error) => errors.push(error));
+  const refused = { name: "BadCall", message: /more than the whole limit 3 points/ };
+  await assert.rejects(one.schedule({ weight: 4 }, async () => {}), refused);
+  assert.equal(await one.schedule({ weight: 3 }, async () => "fits"), "fits");
   assert.equal(errors.length, 1);
 });
 
-test("a failed job gives its slot back and spends its start", async () => {
-  const [limiter] = pair("shared-failed", {
-    maxConcurrent: 1, reservoirRefreshAmount: 5, reservoirRefreshInterval: 60_000,
-  }) as [Bottleneck];
-  await assert.rejects(limiter.schedule(async () => assert.fail("job")), { message: "job" });
-  await limiter.schedule(async () => {});
-  assert.equal((await keyOf("shared-failed")).budgets[0].remaining, 3);
+test("a failed job gives its slot back and spends its weight", async (t) => {
+  const window = { reservoirRefreshAmount: 5, reservoirRefreshInterval: 60_000 };
+  await using both = await pair(t, { maxConcurrent: 1, ...window });
+  const { one, key } = both;
+  await assert.rejects(one.schedule(async () => assert.fail("job")), { message: "job" });
+  await one.schedule(async () => {});
+  assert.equal((await key()).budgets[0].remaining, 3);
+});
+
+test("a disconnected limiter leaves the coordinator's queue", async (t) => {
+  await using both = await pair(t, { maxConcurrent: 1 });
+  const { one, two, key } = both;
+  let end!: () => void;
+  const held = one.schedule(() => new Promise<void>((resolve) => (end = resolve)));
+  await new Promise<unknown>((resolve) => one.once("executing", resolve));
+  void two.schedule(async () => assert.fail("it was disconnected"));
+  await until(async () => (await key()).waiting === 1);
+  await two.disconnect();
+  end();
+  await held;
+  await until(async () => (await key()).waiting + (await key()).in_flight === 0);
 });
 
 test("settings become limits of the coordinator, or an error with one line", () => {
