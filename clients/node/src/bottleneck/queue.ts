@@ -16,7 +16,17 @@ export class PriorityQueue<Item> {
   }
 
   first(): Item | undefined {
-    return this.#lists.find((list) => list.length > 0)?.first();
+    return this.at(0);
+  }
+
+  /** Returns the item before which `index` others leave. */
+  at(index: number): Item | undefined {
+    let before = 0;
+    for (const list of this.#lists) {
+      if (index < before + list.length) return list.at(index - before);
+      before += list.length;
+    }
+    return undefined;
   }
 
   /** Removes and returns the first item that is true for `test`. */
@@ -53,12 +63,12 @@ class List<Item> {
     this.#items.push(item);
   }
 
-  first(): Item | undefined {
-    return this.#items[this.#head];
+  at(index: number): Item | undefined {
+    return this.#items[this.#head + index];
   }
 
   shift(test?: (item: Item) => boolean): Item | undefined {
-    const item = this.first();
+    const item = this.at(0);
     if (test && item !== undefined && !test(item)) {
       const index = this.#items.findIndex((other, place) => place > this.#head && test(other));
       return index < 0 ? undefined : this.#items.splice(index, 1)[0];

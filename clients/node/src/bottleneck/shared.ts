@@ -13,6 +13,9 @@ import type { End, Turns, Uses } from "./turns.js";
 /** The largest numbers of a coordinator. Without a number, its own defaults would hold. */
 const MOST = { inFlight: 2 ** 32 - 1, rate: 1_000_000, burst: 1_000_000 };
 
+/** The calls for permits under way. One at a time would start one job in each round trip. */
+const ASKS_MAX = 8;
+
 /**
  * The turns of a limiter whose limits are at a coordinator, on the key `custom/ID`. The queue, its
  * strategy and the priorities are those of this process.
@@ -27,7 +30,7 @@ export class SharedTurns implements Turns {
   #declared: Promise<void> | undefined;
   /** Calls that give permits back. */
   readonly #calls = new Set<Promise<unknown>>();
-  #asks = false;
+  #asks = 0;
   #runningWeight = 0;
   #doneWeight = 0;
 
@@ -69,7 +72,8 @@ export class SharedTurns implements Turns {
   }
 
   drain(): void {
-    if (!this.#asks) void this.#ask();
+    if (this.#closing.signal.aborted) return;
+    for (let job; this.#asks < ASKS_MAX && (job = this.queue.at(this.#asks)); ) void this.#ask(job.options.weight);
   }
 
   release(job: Job, end: End): void {
@@ -120,29 +124,30 @@ export class SharedTurns implements Turns {
     if (this.#isOwn) await (await this.#client).close();
   }
 
-  /** Acquires one permit after the other. Each is for the job that is first when it is granted. */
-  async #ask(): Promise<void> {
-    this.#asks = true;
+  /** Acquires a permit. It is for the job of this weight that is first when it is granted. */
+  async #ask(weight: number): Promise<void> {
     const { signal } = this.#closing;
-    for (let first = this.queue.first(); first !== undefined && !signal.aborted; first = this.queue.first()) {
-      const { weight } = first.options;
-      try {
-        await this.ready();
-        const permit = await (await this.#client).acquire(this.#key, { cost: this.#cost(weight), signal });
-        this.#start(permit, weight);
-      } catch (error) {
-        if (signal.aborted) break;
-        // The client has tried for a while. An operator may have to start the coordinator.
-        const job = error instanceof Unavailable ? undefined : this.queue.shift();
-        this.uses.fail(job, error);
-      }
+    this.#asks += 1;
+    try {
+      await this.ready();
+      this.#start(await (await this.#client).acquire(this.#key, { cost: this.#cost(weight), signal }), weight);
+    } catch (error) {
+      // A job stays queued while the coordinator is unavailable: an operator may have to start it.
+      const stays = signal.aborted || error instanceof Unavailable;
+      const job = stays ? undefined : this.#take(weight);
+      if (!signal.aborted) this.uses.fail(job, error);
     }
-    this.#asks = false;
+    this.#asks -= 1;
+    this.drain();
+  }
+
+  #take(weight: number): Job | undefined {
+    return this.queue.shift((queued) => queued.options.weight === weight);
   }
 
   /** Starts the first job of this weight. There is none if it was dropped meanwhile. */
   #start(permit: Permit, weight: number): void {
-    const job = this.queue.shift((queued) => queued.options.weight === weight);
+    const job = this.#take(weight);
     if (job === undefined) return this.#call(permit.cancel());
     permit.keep().addEventListener("abort", () => this.uses.fail(undefined, permit.signal.reason));
     this.#permits.set(job, permit);
