@@ -15,12 +15,10 @@ export interface BatcherEvents {
   batch: (batch: any[]) => void;
 }
 
+export interface Batcher extends Emitter<BatcherEvents> {}
+
 /** Collects data and passes it on in batches, as the event `batch`. */
 export class Batcher {
-  declare readonly on: Emitter<BatcherEvents>["on"];
-  declare readonly once: Emitter<BatcherEvents>["once"];
-  declare readonly removeAllListeners: Emitter<BatcherEvents>["removeAllListeners"];
-
   readonly #events: Events;
   readonly #options: BatcherOptions;
   readonly #clock: Clock;

@@ -17,7 +17,7 @@ const LONGEST_MS = 2 ** 31 - 1;
 /** `setTimeout` may fire this much before `Date.now()` has reached its time. */
 const EARLY_MS = 2;
 
-/** `Date.now()` rather than a monotonic clock, because that is what fake timers of tests replace. */
+/** The clock is `Date.now()`, because fake timers of tests replace it. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   after(ms, run, alive = true) {

@@ -8,6 +8,8 @@ export interface GroupEvents {
   created: (limiter: Bottleneck, key: string) => void;
 }
 
+export interface Group extends Emitter<GroupEvents> {}
+
 /** A limiter for each key, made when the key is first used, and forgotten when it is idle. */
 export class Group {
   readonly id: string;
@@ -15,10 +17,6 @@ export class Group {
   timeout: number;
   /** The limiters by key. */
   readonly instances: Record<string, Bottleneck> = Object.create(null);
-
-  declare readonly on: Emitter<GroupEvents>["on"];
-  declare readonly once: Emitter<GroupEvents>["once"];
-  declare readonly removeAllListeners: Emitter<GroupEvents>["removeAllListeners"];
 
   readonly #events: Events;
   readonly #clock: Clock;

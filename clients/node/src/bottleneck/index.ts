@@ -19,6 +19,7 @@ const Bottleneck = Object.assign(limiter.Bottleneck, {
   Events,
   Group,
   Batcher,
+  default: limiter.Bottleneck,
   RedisConnection: NoConnection,
   IORedisConnection: NoConnection,
 });

@@ -80,6 +80,8 @@ export interface LimiterEvents {
 
 const STATUSES: Exclude<Status, "DONE">[] = ["RECEIVED", "QUEUED", "RUNNING", "EXECUTING"];
 
+export interface Bottleneck extends Emitter<LimiterEvents> {}
+
 /** Queues jobs and starts them as its limits allow. The interface is that of Bottleneck 2. */
 export class Bottleneck {
   id = NO_ID;
@@ -87,10 +89,6 @@ export class Bottleneck {
   readonly datastore: string;
   /** Milliseconds without a job after which a group forgets this limiter. */
   readonly timeout: number | null;
-
-  declare readonly on: Emitter<LimiterEvents>["on"];
-  declare readonly once: Emitter<LimiterEvents>["once"];
-  declare readonly removeAllListeners: Emitter<LimiterEvents>["removeAllListeners"];
 
   readonly #events: Events;
   readonly #clock: Clock;

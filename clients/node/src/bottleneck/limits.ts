@@ -99,6 +99,7 @@ export class Limits {
   offer(queued: number, weight: number, startsNow: boolean, now: number): Offer {
     this.#advance(now);
     const { maxConcurrent, highWater, minTime, penalty } = this.#settings;
+    if (!(weight >= 0)) throw new BottleneckError(`the weight of a job is a number from 0, not ${weight}`);
     if (maxConcurrent !== null && weight > maxConcurrent) {
       throw new BottleneckError(
         `Impossible to add a job having a weight of ${weight} to a limiter having a maxConcurrent setting of ${maxConcurrent}`,

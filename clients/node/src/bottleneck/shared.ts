@@ -25,8 +25,6 @@ export class SharedTurns implements Turns {
   readonly #permits = new Map<Job, Permit>();
   readonly #closing = new AbortController();
   readonly #client: Promise<Client>;
-  /** Whether the client ends with this limiter. */
-  readonly #isOwn: boolean;
   #declared: Promise<void> | undefined;
   /** Calls that give permits back. */
   readonly #calls = new Set<Promise<unknown>>();
@@ -45,8 +43,7 @@ export class SharedTurns implements Turns {
   ) {
     this.#key = `custom/${id}`;
     declared(limits.settings); // throws what cannot be declared
-    this.#client = client ? Promise.resolve(client) : import("../client.js").then((module) => new module.Client());
-    this.#isOwn = client === undefined;
+    this.#client = client ? Promise.resolve(client) : commonClient();
     this.ready().catch(() => {}); // The first job tries again, and says why it failed.
   }
 
@@ -121,7 +118,6 @@ export class SharedTurns implements Turns {
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all(this.#calls);
-    if (this.#isOwn) await (await this.#client).close();
   }
 
   /** Acquires a permit. It is for the job of this weight that is first when it is granted. */
@@ -168,7 +164,14 @@ export class SharedTurns implements Turns {
   }
 }
 
-/** Returns the limits of the coordinator's key. Throws `BottleneckError` for what it does not know. */
+let common: Promise<Client> | undefined;
+
+/** Returns the client of all limiters without their own. Limits of one process do not load it. */
+function commonClient(): Promise<Client> {
+  return (common ??= import("../client.js").then((module) => new module.Client()));
+}
+
+/** Returns the limits of the coordinator's key. Throws `BottleneckError` for others. */
 export function declared(settings: Readonly<Settings>): Declared {
   const { maxConcurrent, minTime, reservoir, reservoirRefreshInterval: refresh, reservoirRefreshAmount } = settings;
   const { reservoirIncreaseInterval: increase, reservoirIncreaseAmount, reservoirIncreaseMaximum } = settings;

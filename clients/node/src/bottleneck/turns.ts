@@ -15,7 +15,7 @@ export interface Uses {
   fail(job: Job | undefined, error: unknown): void;
 }
 
-/** Takes jobs from the queue when they may start: by limits of this process, or of a coordinator. */
+/** Takes jobs from the queue when the limits of this process, or of a coordinator, allow. */
 export interface Turns {
   /** Waits until jobs can start. */
   ready(): Promise<void>;

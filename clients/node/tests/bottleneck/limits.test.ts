@@ -20,8 +20,9 @@ test("a job above maxConcurrent waits until enough weight has ended", () => {
   assert.deepEqual([limits.running, limits.done], [3, 2]);
 });
 
-test("a job heavier than maxConcurrent is refused at once", () => {
+test("a job heavier than maxConcurrent, or of no weight, is refused at once", () => {
   const limits = new Limits({ maxConcurrent: 2 }, 0);
+  for (const weight of [-1, NaN]) assert.throws(() => limits.offer(0, weight, true, 0), /a number from 0/);
   assert.throws(() => limits.offer(0, 3, false, 0), { name: "BottleneckError", message: /weight of 3/ });
 });
 
