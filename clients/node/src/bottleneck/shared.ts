@@ -117,7 +117,7 @@ export class SharedTurns implements Turns {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.all(this.#calls);
+    await Promise.all([...this.#calls, this.#declared?.catch(() => {})]);
   }
 
   /** Acquires a permit. It is for the job of this weight that is first when it is granted. */
@@ -153,8 +153,9 @@ export class SharedTurns implements Turns {
 
   /** Lets a call go on beside the jobs. Its error is an event. */
   #call(call: Promise<unknown> | undefined): void {
-    const heard = call?.catch((error: unknown) => this.uses.fail(undefined, error));
-    if (heard) this.#calls.add(heard.finally(() => this.#calls.delete(heard)));
+    if (call === undefined) return;
+    const heard = call.catch((error: unknown) => this.uses.fail(undefined, error)).finally(() => this.#calls.delete(heard));
+    this.#calls.add(heard);
   }
 
   /** A weight is tokens of the rate if the reservoir grows, and points of the window otherwise. */
