@@ -1,3 +1,5 @@
+import { setMaxListeners } from "node:events";
+
 import type { Client, Limits as Declared } from "../client.js";
 import { Unavailable } from "../errors.js";
 import type { Permit } from "../permit.js";
@@ -43,6 +45,7 @@ export class SharedTurns implements Turns {
   ) {
     this.#key = `custom/${id}`;
     declared(limits.settings); // throws what cannot be declared
+    setMaxListeners(0, this.#closing.signal); // each call listens, more than ten at once
     this.#client = client ? Promise.resolve(client) : commonClient();
     this.ready().catch(() => {}); // The first job tries again, and says why it failed.
   }

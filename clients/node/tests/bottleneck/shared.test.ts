@@ -9,9 +9,10 @@ import { serve } from "../program.js";
 
 /** Two workers' limiters with the same limits, and the coordinator's view of their key. */
 async function pair(t: TestContext, options: Bottleneck.ConstructorOptions) {
-  const { url } = await serve(t);
+  const { url, program } = await serve(t);
+  const lines: string[] = [];
   const open = (name: string) => {
-    const client = new Client({ url, client: name });
+    const client = new Client({ url, client: name, log: (line) => lines.push(line) });
     const limiter = new Bottleneck({ datastore: "politely", id: "app", client, ...options });
     closed.push(() => limiter.disconnect().then(() => client.close()));
     return limiter;
@@ -19,7 +20,7 @@ async function pair(t: TestContext, options: Bottleneck.ConstructorOptions) {
   const closed: (() => Promise<void>)[] = [];
   const close = async () => void (await Promise.all(closed.map((end) => end())));
   const key = async () => (await fetch(`${url}/api/v1/keys/custom%2Fapp`)).json() as Promise<any>;
-  return { one: open("one"), two: open("two"), key, [Symbol.asyncDispose]: close };
+  return { one: open("one"), two: open("two"), key, program, lines, [Symbol.asyncDispose]: close };
 }
 
 async function until(isTrue: () => Promise<boolean>): Promise<void> {
@@ -57,6 +58,22 @@ test("a reservoir is a window of the coordinator that counts weights", async (t)
   assert.equal((await key()).budgets[0].remaining, 2);
   assert.deepEqual([await one.check(3), await one.check(2)], [false, true]);
   assert.equal((await key()).budgets[0].remaining, 2);
+});
+
+test("jobs wait without a warning while the coordinator is lost", async (t) => {
+  const warnings: Error[] = [];
+  const warn = (warning: Error) => warnings.push(warning);
+  process.on("warning", warn);
+  t.after(() => process.off("warning", warn));
+  await using both = await pair(t, { maxConcurrent: 4 });
+  const { one, two, program, lines } = both;
+  await Promise.all([one.ready(), two.ready()]);
+  await program.end("SIGKILL");
+  for (let i = 0; i < 40; i += 1) void one.schedule(async () => assert.fail("it has no permit"));
+  await until(async () => lines.some((line) => line.includes("unavailable")));
+  // Each call is repeated some times meanwhile. A shorter time would only find less.
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  assert.deepEqual([one.queued(), warnings], [40, []]);
 });
 
 test("a permit goes to the job that is first when it comes", async (t) => {
