@@ -5,5 +5,8 @@ export class BottleneckError extends Error {
 
 /** Returns what to write instead of an option of Bottleneck that names Redis. */
 export function redisAdvice(option: string): string {
-  return `${option}: limits are not kept in Redis; write datastore: "politely", and set POLITELY_COORDINATOR to the address of \`politely serve\``;
+  return (
+    `${option}: limits are not kept in Redis; write datastore: "politely", ` +
+    "and set POLITELY_COORDINATOR to the address of `politely serve`"
+  );
 }

@@ -1,8 +1,8 @@
 /** Bottleneck's interface, with limits in this process. */
-import { Batcher, type BatcherOptions as BatcherOptionsType } from "./batcher.js";
+import * as batcher from "./batcher.js";
 import { BottleneckError as BottleneckErrorClass, redisAdvice } from "./error.js";
 import { Events } from "./events.js";
-import { Group } from "./group.js";
+import * as group from "./group.js";
 import * as job from "./job.js";
 import * as limiter from "./limiter.js";
 import * as settings from "./settings.js";
@@ -17,8 +17,8 @@ const Bottleneck = Object.assign(limiter.Bottleneck, {
   strategy: settings.strategy,
   BottleneckError: BottleneckErrorClass,
   Events,
-  Group,
-  Batcher,
+  Group: group.Group,
+  Batcher: batcher.Batcher,
   default: limiter.Bottleneck,
   RedisConnection: NoConnection,
   IORedisConnection: NoConnection,
@@ -37,7 +37,9 @@ declare namespace Bottleneck {
   type EventInfoDropped = job.EventInfoDropped;
   type EventInfoQueued = job.EventInfoQueued;
   type EventInfoRetryable = job.EventInfoRetryable;
-  type BatcherOptions = BatcherOptionsType;
+  type Group = group.Group;
+  type Batcher = batcher.Batcher;
+  type BatcherOptions = batcher.BatcherOptions;
   type BottleneckError = BottleneckErrorClass;
   type GroupLimiterPair = { key: string; limiter: Bottleneck };
 }

@@ -110,7 +110,8 @@ export class Bottleneck {
   constructor(options: ConstructorOptions = {}, ...others: never[]) {
     if (options === null || typeof options !== "object" || others.length > 0) {
       throw new BottleneckError(
-        "Bottleneck v2 takes a single object argument. Refer to https://github.com/SGrondin/bottleneck#upgrading-to-v2 if you're upgrading from Bottleneck v1.",
+        "Bottleneck v2 takes a single object argument. Refer to " +
+          "https://github.com/SGrondin/bottleneck#upgrading-to-v2 if you're upgrading from Bottleneck v1.",
       );
     }
     this.#events = new Events(this);
@@ -279,7 +280,7 @@ export class Bottleneck {
       for (const job of [...this.#waiting]) this.#drop(job, error);
       return this.#executingAtMost(0);
     }
-    // The last job of all knows when the others are done: it executes alone.
+    // The last job waits for the others: those of a coordinator may start in another order.
     const last = jobSettings({ priority: PRIORITIES - 1, weight: 0 });
     const job = new Job(last, () => this.#executingAtMost(1), [], this.#Promise);
     this.#lifecycle.start(job.key);
@@ -440,11 +441,11 @@ export class Bottleneck {
     });
   }
 
-  /** Waits until no more than `count` jobs execute. */
+  /** Waits until no more than `count` jobs execute, and no other waits for that. */
   #executingAtMost(count: number): Promise<void> {
     return new Promise((resolve) => {
       this.#onExecutingCount = () => {
-        if (this.#lifecycle.count("EXECUTING") <= count) resolve();
+        if (this.#waiting.size === 0 && this.#lifecycle.count("EXECUTING") <= count) resolve();
       };
       this.#onExecutingCount();
     });
@@ -460,6 +461,6 @@ function parts(call: unknown[]): { options: JobOptions; task: Task; args: unknow
   const [first, ...rest] = call;
   if (typeof first === "function") return { options: {}, task: first as Task, args: rest };
   const [task, ...args] = rest;
-  if (typeof task !== "function") throw new BottleneckError("a job needs a function: schedule([options], task, ...args)");
+  if (typeof task !== "function") throw new BottleneckError("a job needs a function: schedule([options], task)");
   return { options: first ?? {}, task: task as Task, args };
 }

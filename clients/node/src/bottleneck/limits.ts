@@ -102,7 +102,8 @@ export class Limits {
     if (!(weight >= 0)) throw new BottleneckError(`the weight of a job is a number from 0, not ${weight}`);
     if (maxConcurrent !== null && weight > maxConcurrent) {
       throw new BottleneckError(
-        `Impossible to add a job having a weight of ${weight} to a limiter having a maxConcurrent setting of ${maxConcurrent}`,
+        `Impossible to add a job having a weight of ${weight} ` +
+          `to a limiter having a maxConcurrent setting of ${maxConcurrent}`,
       );
     }
     const reachedHighWater = highWater !== null && queued >= highWater && !startsNow;

@@ -157,7 +157,8 @@ export class SharedTurns implements Turns {
   /** Lets a call go on beside the jobs. Its error is an event. */
   #call(call: Promise<unknown> | undefined): void {
     if (call === undefined) return;
-    const heard = call.catch((error: unknown) => this.uses.fail(undefined, error)).finally(() => this.#calls.delete(heard));
+    const failed = (error: unknown) => this.uses.fail(undefined, error);
+    const heard = call.catch(failed).finally(() => this.#calls.delete(heard));
     this.#calls.add(heard);
   }
 

@@ -16,9 +16,10 @@ test("a group makes one limiter per key, and tells of it before it is used", () 
 
 test("a group's new settings count for limiters to come", () => {
   const group = new Bottleneck.Group({ maxConcurrent: 1, minTime: 5 });
-  const old = group.key("old");
+  const minTime = (key: string) => group.key(key).settings.minTime;
+  minTime("old");
   group.updateSettings({ minTime: 7 });
-  assert.deepEqual([old.settings.minTime, group.key("new").settings.minTime, group.key("new").settings.maxConcurrent], [5, 7, 1]);
+  assert.deepEqual([minTime("old"), minTime("new"), group.key("new").settings.maxConcurrent], [5, 7, 1]);
 });
 
 test("a group forgets a limiter after its timeout without jobs", async () => {

@@ -52,7 +52,8 @@ for (const [name, strategy, left] of [
     const { clock, limiter, log, job } = started({ maxConcurrent: 1, highWater: 2, strategy });
     const dropped: unknown[] = [];
     limiter.on("dropped", ({ options }) => dropped.push(options.id));
-    for (const [id, priority] of Object.entries({ a: 5, b: 5, c: 5, d: 5, e: 4, f: 9 })) silent(job(id, 1, { id, priority }));
+    const priorities = { a: 5, b: 5, c: 5, d: 5, e: 4, f: 9 };
+    for (const [id, priority] of Object.entries(priorities)) silent(job(id, 1, { id, priority }));
     await clock.pass(100);
     assert.equal(log.map((line) => line[0]).join(""), left);
     assert.equal(dropped.length, 6 - left.length);
@@ -117,7 +118,8 @@ test("a job reports each step of its life", async () => {
   void job("j", 1, { id: "j" });
   await clock.pass(5);
   assert.deepEqual(seen, [
-    "received RECEIVED", "queued QUEUED", "scheduled RUNNING", "empty RUNNING", "executing EXECUTING", "done DONE", "idle DONE",
+    "received RECEIVED", "queued QUEUED", "scheduled RUNNING", "empty RUNNING", "executing EXECUTING",
+    "done DONE", "idle DONE",
   ]);
   assert.deepEqual(limiter.counts(), { RECEIVED: 0, QUEUED: 0, RUNNING: 0, EXECUTING: 0, DONE: 1 });
   await assert.rejects(job("again", 0, { id: "j" }), { message: "A job with the same id already exists (id=j)" });
@@ -137,7 +139,8 @@ test("a limiter without jobs has no timer, whatever its reservoir", async () => 
 });
 
 test("waiting jobs start when the reservoir is filled, by time or by hand", async () => {
-  const { clock, limiter, log, job } = started({ reservoir: 0, reservoirRefreshAmount: 1, reservoirRefreshInterval: 100 });
+  const refresh = { reservoirRefreshAmount: 1, reservoirRefreshInterval: 100 };
+  const { clock, limiter, log, job } = started({ reservoir: 0, ...refresh });
   const depleted: boolean[] = [];
   limiter.on("depleted", (empty) => depleted.push(empty));
   for (const name of ["a", "b", "c"]) void job(name);
@@ -168,7 +171,8 @@ test("stop drops the jobs that do not execute, and waits for the others", async 
 });
 
 test("stop can wait until the queue is empty", async () => {
-  const { clock, limiter, log, job } = started({ maxConcurrent: 1, highWater: 2, strategy: Bottleneck.strategy.OVERFLOW });
+  const full = { highWater: 2, strategy: Bottleneck.strategy.OVERFLOW };
+  const { clock, limiter, log, job } = started({ maxConcurrent: 1, ...full });
   for (const name of ["a", "b", "c"]) void job(name, 10);
   await clock.pass(0);
   const stop = limiter.stop({ dropWaitingJobs: false });

@@ -92,6 +92,15 @@ test("a permit goes to the job that is first when it comes", async (t) => {
   assert.deepEqual([await one.running(), await one.done()], [0, 3]);
 });
 
+test("stop waits for the jobs of a coordinator", async (t) => {
+  await using both = await pair(t, { maxConcurrent: 1 });
+  const { one } = both;
+  let ended = 0;
+  for (let i = 0; i < 5; i += 1) void one.schedule(async () => void (ended += 1));
+  await one.stop({ dropWaitingJobs: false });
+  assert.equal(ended, 5);
+});
+
 test("changed settings reach the coordinator", async (t) => {
   await using both = await pair(t, { maxConcurrent: 1, minTime: 100 });
   const { one, key } = both;
