@@ -103,8 +103,8 @@ test("stop waits for the jobs of a coordinator", async (t) => {
 
 test("changed settings reach the coordinator", async (t) => {
   await using both = await pair(t, { maxConcurrent: 1, minTime: 100 });
-  const { one, key } = both;
-  await one.ready();
+  const { one, two, key } = both;
+  await Promise.all([one.ready(), two.ready()]);
   await one.updateSettings({ minTime: 50, maxConcurrent: 3 });
   const { limits } = await key();
   assert.deepEqual([limits.rate, limits.in_flight], [20, 3]);
