@@ -105,7 +105,7 @@ export class Bottleneck {
   #refusal: string | null = null;
   /** When the last job ended. */
   #idleFrom: number;
-  #onExecutingCount = () => {};
+  #onEnd = () => {};
 
   constructor(options: ConstructorOptions = {}, ...others: never[]) {
     if (options === null || typeof options !== "object" || others.length > 0) {
@@ -278,14 +278,13 @@ export class Bottleneck {
       const error = new BottleneckError(options.dropErrorMessage ?? "This limiter has been stopped.");
       this.#queue.remove(() => true);
       for (const job of [...this.#waiting]) this.#drop(job, error);
-      return this.#executingAtMost(0);
+      return this.#finished();
     }
-    // The last job waits for the others: those of a coordinator may start in another order.
-    const last = jobSettings({ priority: PRIORITIES - 1, weight: 0 });
-    const job = new Job(last, () => this.#executingAtMost(1), [], this.#Promise);
-    this.#lifecycle.start(job.key);
-    queueMicrotask(() => this.#enqueue(job));
-    await job.promise;
+    await this.#finished();
+    // Bottleneck waits in a job of its own, which counts as done.
+    const { id } = jobSettings({});
+    this.#lifecycle.start(id);
+    for (const _ of STATUSES) this.#lifecycle.next(id);
   }
 
   /** Ends the timers and the calls of the limiter. Queued jobs do not start any more. */
@@ -422,7 +421,7 @@ export class Bottleneck {
     this.#turns.release(job, end);
     if (this.empty() && (await this.#turns.running()) === 0) this.#trigger("idle");
     settle();
-    this.#onExecutingCount();
+    this.#onEnd();
     this.#turns.drain();
   }
 
@@ -441,13 +440,13 @@ export class Bottleneck {
     });
   }
 
-  /** Waits until no more than `count` jobs execute, and no other waits for that. */
-  #executingAtMost(count: number): Promise<void> {
+  /** Waits until no job executes or waits for that. */
+  #finished(): Promise<void> {
     return new Promise((resolve) => {
-      this.#onExecutingCount = () => {
-        if (this.#waiting.size === 0 && this.#lifecycle.count("EXECUTING") <= count) resolve();
+      this.#onEnd = () => {
+        if (this.#waiting.size + this.#lifecycle.count("EXECUTING") === 0) resolve();
       };
-      this.#onExecutingCount();
+      this.#onEnd();
     });
   }
 
