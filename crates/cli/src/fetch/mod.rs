@@ -10,11 +10,13 @@
 //!
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
 //! the state that they share, `fill` takes pages out of the crawl, `worker` sends one request,
-//! `depart` chooses its egress, `retry` decides what follows a request that failed, `limits` asks
-//! for permits, `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots`
-//! obeys robots.txt of each origin, and `trace` sends spans and numbers to a collector.
+//! `request` is what makes it more than a GET, `defaults` what the settings add to it, `depart`
+//! chooses its egress, `retry` decides what follows a request that failed, `limits` asks for
+//! permits, `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots` obeys
+//! robots.txt of each origin, and `trace` sends spans and numbers to a collector.
 
 mod crawl;
+mod defaults;
 mod depart;
 mod engine;
 mod fill;
@@ -27,6 +29,7 @@ mod limits;
 mod own_machine;
 mod refusals;
 mod report;
+mod request;
 mod retry;
 mod robots;
 mod robots_answer;
@@ -49,6 +52,7 @@ use crate::config::{Settings, SummaryForm};
 use crate::exit::{Exit, Wrong, make_folder};
 
 use crawl::Crawl;
+use defaults::Defaults;
 use engine::{Engine, Parts};
 #[cfg(feature = "proxy")]
 pub(crate) use fleet::limiter;
@@ -116,6 +120,7 @@ pub(crate) fn fetch(
         }
         sources = Sources::open(&["-".to_owned()], None)?;
     }
+    let defaults = Defaults::read(&settings.request)?;
     let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;
     let clients = clients.reading_bodies(limits.needs_bodies());
@@ -126,6 +131,7 @@ pub(crate) fn fetch(
     let State {
         store,
         sent,
+        once,
         known,
         crawl,
         finished: earlier,
@@ -148,11 +154,13 @@ pub(crate) fn fetch(
         settings,
         limits,
         clients,
+        defaults,
         policy,
         crawl,
         output,
         store,
         sent,
+        once,
         talk,
         names,
     }));
@@ -297,7 +305,9 @@ fn spares(output: &Path, sources: &Sources, dir: Option<&Path>) -> Result<(), Wr
 }
 
 fn output_of(settings: &Settings, crawl: &Crawl) -> Result<Output, Wrong> {
-    let is_open = crawl.kept().map(|kept| move |url: &str| kept.is_open(url));
+    let is_open = crawl
+        .kept()
+        .map(|kept| move |url: &str, request: Option<u128>| kept.is_open(url, request));
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
         Some(path) => Output::file(path, is_open),

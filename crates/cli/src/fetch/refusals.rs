@@ -24,13 +24,15 @@ const QUARANTINES_BLOCKED: u8 = 3;
 pub(super) fn look(
     engine: &Engine,
     lane: LaneId,
-    purpose: Purpose,
+    pending: &Pending,
     url: &Url,
     came: &Came,
     report: &Report,
 ) -> (Look, Alike) {
-    // The processes of a fleet have different pages, and could not agree on a proof.
-    if engine.limits.is_fleet() {
+    let purpose = pending.purpose;
+    // The processes of a fleet have different pages, and could not agree on a proof. A page that
+    // must not be requested twice cannot wait for one.
+    if engine.limits.is_fleet() || !pending.may_repeat() {
         return (Look::default(), Alike::Status);
     }
     let sample = match (came, purpose) {

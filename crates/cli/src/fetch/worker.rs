@@ -3,6 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use http::{HeaderMap, Method};
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
@@ -23,9 +25,11 @@ use super::own_machine;
 use super::refusals::{blocked, keep, look, say_doubt};
 use super::report::output::Row;
 use super::report::save::place;
+use super::request;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots_answer::robots_over;
-use super::transport::client::{Answer, Body, Came, Get};
+use super::transport::call::{Body, Call};
+use super::transport::client::{Answer, Came};
 use super::transport::egresses::NoEgress;
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
@@ -56,13 +60,30 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         let error = Some("the URL in the queue is damaged");
         return finish(engine, lane, &pending, None, error);
     };
-    let get = Get {
+    let Some(content) = content(engine, &pending) else {
+        drop(leave);
+        let error = Some("the body of --data or --data-file is not the one it was added with");
+        return finish(engine, lane, &pending, None, error);
+    };
+    if engine.was_sent(&pending) {
+        drop(leave);
+        let error = Some(
+            "it was in flight when an earlier run ended, may have been processed, and is not sent twice",
+        );
+        return finish(engine, lane, &pending, None, error);
+    }
+    let (method, may_repeat) = (pending.method(), pending.may_repeat());
+    let call = Call {
+        method: &method,
         url: &url,
+        headers: &headers(engine, &pending),
+        content: &content,
+        may_repeat,
         body: body(engine, page),
         is_once: pending.begins_again(),
         needs_start: leave.needs_body(),
     };
-    let (came, took) = match depart(engine, &mut leave, &mut pending, get).await {
+    let (came, took) = match depart(engine, &mut leave, &mut pending, call).await {
         Ok(ended) => ended,
         Err(NoEgress::Before(not_before)) => {
             drop(leave);
@@ -73,14 +94,14 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
             return finish(engine, lane, &pending, None, Some(&why));
         }
     };
-    if own_machine::is_at_fault(engine, lane, &came) {
+    if own_machine::is_at_fault(engine, lane, &came) && (may_repeat || came.is_unsent()) {
         drop(leave);
         return unsent(engine, lane, pending, engine.limits.now());
     }
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
-    let (look, alike) = look(engine, lane, pending.purpose, &url, &came, &report);
+    let (look, alike) = look(engine, lane, &pending, &url, &came, &report);
     let mut report = Report {
         alike,
         was_served: pending.purpose == Purpose::Proof,
@@ -98,7 +119,11 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     follow_rule(engine, plan.as_ref(), &report, answer, &about);
     if let Some(why) = came.no_room() {
         engine.no_room(Place::Save, why);
-        return unsent(engine, lane, pending, engine.limits.now());
+        if may_repeat {
+            return unsent(engine, lane, pending, engine.limits.now());
+        }
+        let error = format!("the answer was not saved: {why} ({method} is not sent twice)");
+        return finish(engine, lane, &pending, None, Some(&error));
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -118,7 +143,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         first_try: page && pending.is_untried(),
         look,
         doubt: directions.doubt,
-        own_url: (page && pending.hop.is_none()).then_some(&url),
+        // A proof is a GET of a URL.
+        own_url: (page && pending.hop.is_none() && pending.page.request.is_none()).then_some(&url),
     };
     if let Some(why) = blocked(&report, &directions) {
         let mut shared = engine.lock();
@@ -144,6 +170,24 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         }
         (After::Onward(to), _) => onward(engine, lane, pending, to, &last),
     }
+}
+
+/// Returns the body of a request, or `None` if it is not known any more.
+fn content(engine: &Engine, pending: &Pending) -> Option<Bytes> {
+    match &pending.page.request {
+        Some(request) if !pending.is_rewritten => request.body(&engine.defaults),
+        _ => Some(Bytes::new()),
+    }
+}
+
+/// Returns the fields of a request. A robots.txt is requested without those of pages.
+fn headers(engine: &Engine, pending: &Pending) -> HeaderMap {
+    if matches!(pending.purpose, Purpose::Robots(_)) {
+        return HeaderMap::new();
+    }
+    let request = pending.page.request.as_deref();
+    let defaults = &engine.defaults;
+    request::headers(request, defaults, pending.is_rewritten, pending.is_away)
 }
 
 /// Returns the use of a body of a page, or of a robots.txt or a proof.
@@ -238,6 +282,7 @@ fn follow_rule(
 /// Puts a request back that did not leave, or whose answer cannot be kept: this machine is at
 /// fault, or no egress works. It does not leave before `not_before`.
 fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: Timestamp) {
+    may_leave_again(engine, &pending);
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();
@@ -247,6 +292,14 @@ fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: 
     }
     lanes.put_back(lane, pending, now.max(not_before), now);
     lanes.came_back(lane, now);
+}
+
+/// Records that a request may leave again, since the server did not process it. A redirect that
+/// follows one that was processed changes nothing.
+fn may_leave_again(engine: &Engine, pending: &Pending) {
+    if !pending.is_rewritten {
+        engine.forget_once(pending);
+    }
 }
 
 /// Returns the meaning of an answer, and the rule about answers that gave it.
@@ -321,7 +374,9 @@ fn finish(
     };
     let report = last.map(|last| last.report);
     let saved = match (&engine.settings.save, last, error) {
-        (Some(dir), Some(last), None) => Some(place(dir, last.url)),
+        (Some(dir), Some(last), None) if pending.method() != Method::HEAD => {
+            Some(place(dir, last.url))
+        }
         _ => None,
     };
     let row = Row {
@@ -335,6 +390,7 @@ fn finish(
         latency_ms: report.map_or(0, |report| report.latency.as_millis() as u64),
         saved,
         error,
+        page: pending.page.request.as_deref().into(),
     };
     engine.write(pending, &row);
 }
@@ -347,6 +403,7 @@ fn again(
     delay: Duration,
     last: &Last<'_>,
 ) {
+    may_leave_again(engine, &pending);
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();

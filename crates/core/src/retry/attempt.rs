@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 
 use crate::fault::Failures;
-use crate::signal::{Report, Signal};
+use crate::signal::{Failure, Report, Signal};
 
 /// The attempt that a report is about. Start with [`Attempt::first`], go on with
 /// [`Attempt::following`].
@@ -40,11 +40,16 @@ impl Attempt {
     }
 
     /// Returns this attempt as one of a safe method, if `resends` says that its method may be sent
-    /// again after a refusal, and `report` is one: the server did not process the request.
+    /// again after a refusal, and the server did not process the request: `report` is a refusal,
+    /// or there was no connection.
     #[must_use]
     pub fn as_resent(&self, resends: bool, report: &Report) -> Self {
         let mut attempt = self.clone();
-        if resends && report.signal == Signal::RateLimited && report.failure.is_none() {
+        let is_unprocessed = match report.failure {
+            None => report.signal == Signal::RateLimited,
+            Some(failure) => matches!(failure, Failure::Connect | Failure::Resolver),
+        };
+        if resends && is_unprocessed {
             attempt.method = Method::GET;
         }
         attempt

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use politely_frontier::{Answer, ValidPage};
 use url::Url;
 
-use super::lines::{Line, Place, Sources, shown, without_login};
+use super::json;
+use super::lines::{LINE_MAX, Line, Place, Sources, shown, without_login};
 use crate::exit::Wrong;
 use crate::fetch::crawl::{Crawl, input_page};
 use crate::fetch::engine::Engine;
 use crate::fetch::lanes::{LaneId, Lanes};
-use crate::fetch::report::output::Row;
+use crate::fetch::report::output::{Row, RowOfPage};
+use crate::fetch::request::{LineRequest, PageRequest};
 
 /// The pages that are added in one call. A batch is long enough to be cheap and short enough that
 /// no worker waits long.
@@ -140,17 +142,47 @@ struct Batch<'a> {
 
 impl Batch<'_> {
     fn line(&mut self, line: &[u8], place: &Place) -> Result<(), Wrong> {
-        let url = match Line::parse(line) {
-            Line::Nothing => return Ok(()),
-            Line::Malformed(why) => return self.malformed(line, place, &why),
-            Line::Url(url) => url,
+        let page = if !json::is_json(line) {
+            match Line::parse(line) {
+                Line::Nothing => return Ok(()),
+                Line::Malformed(why) => Err(why),
+                Line::Url(url) => {
+                    let given = String::from_utf8_lossy(line.trim_ascii());
+                    self.page(url, &given, LineRequest::default())
+                }
+            }
+        } else if line.len() >= LINE_MAX {
+            Err(format!("longer than {LINE_MAX} bytes"))
+        } else {
+            json::read(line).and_then(|read| self.json_page(read))
         };
-        let given = String::from_utf8_lossy(line.trim_ascii());
-        match input_page(url.clone(), &given) {
-            Ok(page) => self.pages.push((url, page)),
+        match page {
+            Ok(page) => self.pages.push(page),
             Err(why) => self.malformed(line, place, &why)?,
         }
         Ok(())
+    }
+
+    fn json_page(&self, read: json::Read) -> Result<(Url, ValidPage), String> {
+        let given = read.url.trim();
+        let (url, mut page) = match Line::parse(given.as_bytes()) {
+            Line::Nothing => Err("`url`: not a URL".to_owned()),
+            Line::Malformed(why) => Err(format!("`url`: {why}")),
+            Line::Url(url) => self.page(url, given, read.request),
+        }?;
+        if let Some(priority) = read.priority {
+            if self.engine.store.is_none() {
+                return Err("`priority` has an effect only with --state".to_owned());
+            }
+            page.priority = priority;
+        }
+        Ok((url, page))
+    }
+
+    fn page(&self, url: Url, given: &str, line: LineRequest) -> Result<(Url, ValidPage), String> {
+        let request = PageRequest::of(&url, given, line, &self.engine.defaults);
+        let page = input_page(url.clone(), given, request.as_ref())?;
+        Ok((url, page))
     }
 
     /// Reports a line that is not a URL, once per run.
@@ -168,7 +200,12 @@ impl Batch<'_> {
             }
         }
         self.ingested.malformed += 1;
-        let line = shown(line);
+        // A JSON object may have secrets beside its URL.
+        let line = if json::is_json(line) {
+            shown(&json::shown(line))
+        } else {
+            shown(line)
+        };
         let said = format!("{place}: {why}: {}", without_login(&line));
         engine.talk.about_line(&said);
         engine.write_unlisted(&Row {
@@ -182,6 +219,7 @@ impl Batch<'_> {
             latency_ms: 0,
             saved: None,
             error: Some(why),
+            page: RowOfPage::default(),
         });
         Ok(())
     }

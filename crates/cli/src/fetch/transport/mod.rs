@@ -2,6 +2,7 @@
 //!
 //! | file | its part |
 //! | --- | --- |
+//! | `call` | what is sent |
 //! | `client` | one attempt, from the request to the end of the body |
 //! | `egresses` | which proxy a request takes |
 //! | `http1` | which origins HTTP/1.1 is spoken with |
@@ -16,6 +17,7 @@
 //! | `words` | the words for an error |
 
 mod body;
+pub(super) mod call;
 pub(super) mod client;
 mod connection;
 mod cookies;

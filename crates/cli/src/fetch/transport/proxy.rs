@@ -258,6 +258,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
+    use super::super::call::{Body, Call};
     use super::super::ways::{Versions, Way};
     use super::*;
     use crate::config::{Knobs, Settings};
@@ -282,7 +283,17 @@ mod tests {
 
     async fn error(way: &Way) -> BoxError {
         let url = Url::parse("https://a.example/").unwrap();
-        way.get(&url, None).await.err().unwrap().why
+        let call = Call {
+            method: &http::Method::GET,
+            url: &url,
+            headers: &http::HeaderMap::new(),
+            content: &Bytes::new(),
+            may_repeat: true,
+            body: Body::Count,
+            is_once: false,
+            needs_start: false,
+        };
+        way.call(call, None).await.err().unwrap().why
     }
 
     /// Asserts the error of a request for each case: the answers of the proxy, one for each

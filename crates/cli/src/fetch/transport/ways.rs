@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, PROXY_AUTHORIZATION,
+    USER_AGENT,
 };
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -28,8 +29,8 @@ use politely_api::client::transport::target;
 use rustls_platform_verifier::ConfigVerifierExt;
 use tokio::time::{Instant, timeout_at};
 use tower::Service;
-use url::Url;
 
+use super::call::Call;
 use super::connection::{Noted, Use};
 use super::proxy::{Proxy, Route};
 use super::resolver::{Resolver, Tcp};
@@ -39,7 +40,7 @@ use crate::exit::Wrong;
 
 /// One transport, with the connections it keeps.
 pub(super) struct Way {
-    client: Client<Connector, Empty<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
     /// The header fields of every request.
     headers: HeaderMap,
     proxy: Option<Arc<Proxy>>,
@@ -157,13 +158,13 @@ impl Way {
         })
     }
 
-    /// Sends a GET for `url` with `cookies`. Returns when the head of the answer has arrived.
-    pub(super) async fn get(
+    /// Sends a request with `cookies`. Returns when the head of the answer has arrived.
+    pub(super) async fn call(
         &self,
-        url: &Url,
+        call: Call<'_>,
         cookies: Option<HeaderValue>,
     ) -> Result<Response<Incoming>, Lost> {
-        let mut request = self.request(url, cookies).map_err(Lost::before)?;
+        let mut request = self.request(call, cookies).map_err(Lost::before)?;
         let connection = capture_connection(&mut request);
         match self.client.request(request).await {
             Ok(answer) => {
@@ -199,14 +200,14 @@ impl Way {
 
     fn request(
         &self,
-        url: &Url,
+        call: Call<'_>,
         cookies: Option<HeaderValue>,
-    ) -> Result<Request<Empty<Bytes>>, BoxError> {
+    ) -> Result<Request<Full<Bytes>>, BoxError> {
         let (to, login) =
-            target(url).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+            target(call.url).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let forwarder = self.proxy.as_ref().filter(|proxy| proxy.forwards(&to));
         let proxy_login = forwarder.and_then(|proxy| proxy.login.clone());
-        let mut request = Request::new(Empty::new());
+        let mut request = Request::new(Full::new(call.content.clone()));
         let headers = request.headers_mut();
         // RFC 9112, section 3.2, wants this field first. Over TLS it may not be HTTP/1.1.
         if to.scheme() == Some(&Scheme::HTTP)
@@ -215,9 +216,24 @@ impl Way {
             headers.insert(HOST, HeaderValue::from_str(authority.as_str())?);
         }
         headers.extend(self.headers.clone());
+        // These replace the ones above.
+        headers.extend(call.headers.clone());
+        if call.content.is_empty()
+            && matches!(*call.method, Method::POST | Method::PUT | Method::PATCH)
+        {
+            // RFC 9110, section 8.6, wants it. hyper sets it only for a body.
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         headers.extend(login.map(|login| (AUTHORIZATION, login)));
         headers.extend(proxy_login.map(|login| (PROXY_AUTHORIZATION, login)));
-        headers.extend(cookies.map(|cookies| (COOKIE, cookies)));
+        if let Some(cookies) = cookies {
+            let joined = match headers.get(COOKIE) {
+                Some(given) => [given.as_bytes(), b"; ", cookies.as_bytes()].concat(),
+                None => cookies.as_bytes().to_vec(),
+            };
+            headers.insert(COOKIE, HeaderValue::from_bytes(&joined)?);
+        }
+        *request.method_mut() = call.method.clone();
         *request.uri_mut() = to;
         Ok(request)
     }
