@@ -10,6 +10,8 @@ use politely::policy::{
 use serde::Deserialize;
 
 use super::Labels;
+use super::bounds::Accepted;
+use super::connect::Resolve;
 use super::words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
@@ -20,6 +22,27 @@ use crate::units::{Memory, RateText, Size, Span, number, whole};
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Knobs {
+    /// Method of every request (default: GET; with a body POST)
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) method: Option<String>,
+    /// Add a header field to every request; @FILE reads secret ones from FILE, one a line
+    #[arg(long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
+    /// Send the token in FILE: `Authorization: Bearer …`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bearer_file: Option<PathBuf>,
+    /// Send the login USER:PASSWORD in FILE: `Authorization: Basic …`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) basic_file: Option<PathBuf>,
+    /// Body of every request
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) data: Option<String>,
+    /// Send the bytes of FILE as the body of every request
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data_file: Option<PathBuf>,
+    /// Give each POST and PATCH an Idempotency-Key, the same for all its attempts, and retry it
+    #[arg(long)]
+    pub(crate) idempotency_key: bool,
     /// Defaults to start from
     #[arg(long, value_enum)]
     pub(crate) profile: Option<Profile>,
@@ -66,6 +89,46 @@ pub(crate) struct Knobs {
     /// is MB)
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_cap: Option<Memory>,
+    /// Which requests are retried, and when
+    #[arg(long, value_enum)]
+    pub(crate) retry: Option<RetryName>,
+    /// Maximum retries per URL
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) retries: Option<u32>,
+    /// Delays before a page is sent again after a failure: the first, the factor from
+    /// each to the next, and the longest, which is also the longest backoff of a key
+    #[arg(
+        long,
+        value_name = "base=TIME,factor=N,max=TIME", value_parser = of_flag::<BackoffSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) backoff: Option<BackoffSetting>,
+    /// Random part of these delays: none, full, equal or decorrelated
+    #[arg(long, value_name = "KIND", value_parser = of_flag::<JitterSetting>)]
+    pub(crate) jitter: Option<JitterSetting>,
+    /// Retries of each key: per served request, per second, and at once
+    // Spelled as in a policy.
+    #[serde(rename = "retry_budget")]
+    #[arg(
+        long,
+        value_name = "ratio=R,per_second=N,burst=N", value_parser = of_flag::<RetryBudgetSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) retry_budget: Option<RetryBudgetSetting>,
+    /// Failures in a row after which a key rests, its first rest, which doubles, and the longest
+    #[arg(
+        long,
+        value_name = "failures=N,open=TIME,open_max=TIME", value_parser = of_flag::<BreakerSetting>,
+        allow_hyphen_values = true
+    )]
+    pub(crate) breaker: Option<BreakerSetting>,
+    /// Share of the rate that remains after a congestion event, with --law aimd (default 0.8)
+    #[arg(long, value_name = "SHARE", value_parser = number, allow_hyphen_values = true)]
+    pub(crate) cut: Option<f64>,
+    /// Fail a host's URLs when it serves no request for this long while it receives some (default
+    /// 15m)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) give_up_after: Option<Span>,
     /// Share hosts with other processes: the coordinator (politely serve) at URL keeps their
     /// limits; of several that share a --store, the next is called when one does not answer
     #[arg(long, value_name = "URL,…")]
@@ -119,52 +182,49 @@ pub(crate) struct Knobs {
     /// policy; 1 to 128 bytes
     #[arg(long, value_name = "NAME")]
     pub(crate) client: Option<String>,
-    /// Which requests are retried, and when
-    #[arg(long, value_enum)]
-    pub(crate) retry: Option<RetryName>,
-    /// Maximum retries per URL
-    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
-    pub(crate) retries: Option<u32>,
-    /// Delays before a page is sent again after a failure: the first, the factor from
-    /// each to the next, and the longest, which is also the longest backoff of a key
-    #[arg(
-        long,
-        value_name = "base=TIME,factor=N,max=TIME", value_parser = of_flag::<BackoffSetting>,
-        allow_hyphen_values = true
-    )]
-    pub(crate) backoff: Option<BackoffSetting>,
-    /// Random part of these delays: none, full, equal or decorrelated
-    #[arg(long, value_name = "KIND", value_parser = of_flag::<JitterSetting>)]
-    pub(crate) jitter: Option<JitterSetting>,
-    /// Retries of each key: per served request, per second, and at once
-    // Spelled as in a policy.
-    #[serde(rename = "retry_budget")]
-    #[arg(
-        long,
-        value_name = "ratio=R,per_second=N,burst=N", value_parser = of_flag::<RetryBudgetSetting>,
-        allow_hyphen_values = true
-    )]
-    pub(crate) retry_budget: Option<RetryBudgetSetting>,
-    /// Failures in a row after which a key rests, its first rest, which doubles, and the longest
-    #[arg(
-        long,
-        value_name = "failures=N,open=TIME,open_max=TIME", value_parser = of_flag::<BreakerSetting>,
-        allow_hyphen_values = true
-    )]
-    pub(crate) breaker: Option<BreakerSetting>,
-    /// Share of the rate that remains after a congestion event, with --law aimd (default 0.8)
-    #[arg(long, value_name = "SHARE", value_parser = number, allow_hyphen_values = true)]
-    pub(crate) cut: Option<f64>,
-    /// Fail a host's URLs when it serves no request for this long while it receives some (default
-    /// 15m)
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) give_up_after: Option<Span>,
     /// Maximum time for one attempt, to the last byte (default 30s)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) timeout: Option<Span>,
     /// Maximum size of a decoded body (default 16MiB); a longer one is dropped and its URL fails
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_body: Option<Size>,
+    /// Statuses that count as fetched: `200,404` or `2xx` (default: 2xx)
+    #[arg(long, value_name = "STATUS,…")]
+    pub(crate) accept: Option<Accepted>,
+    /// Maximum redirects of a page (default 10)
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) max_redirects: Option<u32>,
+    /// End the run after TIME; what is in flight is finished
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) deadline: Option<Span>,
+    /// Take at most N new pages from the input
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) max_pages: Option<u32>,
+    /// End the run when its bodies have SIZE together; what is in flight is finished
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_bytes: Option<Size>,
+    /// Fetch only URLs that match REGEX
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    pub(crate) include: Vec<String>,
+    /// Fetch no URL that matches REGEX
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    pub(crate) exclude: Vec<String>,
+    /// Maximum time to connect, TLS included (default 10s)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) connect_timeout: Option<Span>,
+    /// Speak HTTP/1.1 only
+    #[serde(rename = "http1.1")]
+    #[arg(long = "http1.1")]
+    pub(crate) http1: bool,
+    /// Connect to ADDRESS for HOST:PORT
+    #[arg(long, value_name = "HOST:PORT:ADDRESS")]
+    pub(crate) resolve: Vec<Resolve>,
+    /// Connect to IPv4 addresses only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    pub(crate) ipv4: bool,
+    /// Connect to IPv6 addresses only
+    #[arg(short = '6', long)]
+    pub(crate) ipv6: bool,
     /// Send through this proxy (http, https, socks5); several proxies take turns (--proxy-by)
     #[arg(long, value_name = "URL")]
     pub(crate) proxy: Vec<String>,
@@ -174,27 +234,6 @@ pub(crate) struct Knobs {
     /// Do not fetch or obey robots.txt
     #[arg(long)]
     pub(crate) no_robots: bool,
-    /// Method of every request (default: GET; with a body POST)
-    #[arg(long, value_name = "METHOD")]
-    pub(crate) method: Option<String>,
-    /// Add a header field to every request; @FILE reads secret ones from FILE, one a line
-    #[arg(long, value_name = "NAME: VALUE")]
-    pub(crate) header: Vec<String>,
-    /// Send the token in FILE: `Authorization: Bearer …`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) bearer_file: Option<PathBuf>,
-    /// Send the login USER:PASSWORD in FILE: `Authorization: Basic …`
-    #[arg(long, value_name = "FILE")]
-    pub(crate) basic_file: Option<PathBuf>,
-    /// Body of every request
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub(crate) data: Option<String>,
-    /// Send the bytes of FILE as the body of every request
-    #[arg(long, value_name = "FILE")]
-    pub(crate) data_file: Option<PathBuf>,
-    /// Give each POST and PATCH an Idempotency-Key, the same for all its attempts, and retry it
-    #[arg(long)]
-    pub(crate) idempotency_key: bool,
     /// User-Agent of every request; its product token selects the robots.txt rules
     #[arg(long, value_name = "TEXT")]
     pub(crate) user_agent: Option<String>,
@@ -231,13 +270,22 @@ impl Knobs {
     pub(super) fn over(self, under: Self) -> Self {
         let proxy = [self.proxy, under.proxy];
         let header = [self.header, under.header];
+        let resolve = [self.resolve, under.resolve];
+        let include = [self.include, under.include];
+        let exclude = [self.exclude, under.exclude];
         layered! {
             self, under,
             profile rate limits policy labels burst in_flight law key concurrency max_hosts max_rps
             site_rps memory_cap coordinator on_unavailable store store_password_file store_unavailable
             lease token_file client retry retries backoff jitter retry_budget breaker cut give_up_after
-            timeout max_body proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state,
+            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state,
             proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
+            resolve: resolve.into_iter().find(|rules| !rules.is_empty()).unwrap_or_default(),
+            http1: self.http1 || under.http1,
+            ipv4: self.ipv4 || under.ipv4 && !self.ipv6,
+            ipv6: self.ipv6 || under.ipv6 && !self.ipv4,
+            include: include.into_iter().find(|patterns| !patterns.is_empty()).unwrap_or_default(),
+            exclude: exclude.into_iter().find(|patterns| !patterns.is_empty()).unwrap_or_default(),
             header: header.into_iter().find(|fields| !fields.is_empty()).unwrap_or_default(),
             idempotency_key: self.idempotency_key || under.idempotency_key,
             no_robots: self.no_robots || under.no_robots,

@@ -5,6 +5,8 @@
 //! Every error is one line that names the place:
 //! `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
+mod bounds;
+mod connect;
 mod file;
 mod in_force;
 mod knobs;
@@ -12,6 +14,8 @@ mod labels;
 mod request;
 mod words;
 
+pub(crate) use bounds::Bounds;
+pub(crate) use connect::{ConnectSettings, Resolve};
 pub(crate) use file::in_one_line;
 pub(crate) use in_force::cut_in_force;
 pub(crate) use knobs::Knobs;
@@ -75,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) proxies: Vec<String>,
     pub(crate) proxy_by: ProxyBy,
     pub(crate) request: RequestSettings,
+    pub(crate) bounds: Bounds,
+    pub(crate) connect: ConnectSettings,
     pub(crate) robots: bool,
     pub(crate) user_agent: String,
     /// The product token that selects the robots.txt rules.
@@ -118,6 +124,8 @@ impl Settings {
     pub(crate) fn checked(mut knobs: Knobs) -> Result<Self, String> {
         knobs.all_in_force()?;
         let request = RequestSettings::checked(&mut knobs)?;
+        let bounds = Bounds::checked(&mut knobs)?;
+        let connect = ConnectSettings::checked(&mut knobs)?;
         let numbers = OperatorNumbers {
             rate: knobs.rate.as_ref().map(|rate| rate.per_s),
             burst: knobs.burst,
@@ -205,6 +213,8 @@ impl Settings {
             proxies: knobs.proxy,
             proxy_by: knobs.proxy_by.unwrap_or_default(),
             request,
+            bounds,
+            connect,
             robots: !knobs.no_robots && profile == Profile::Crawler,
             user_agent,
             robots_token,

@@ -328,7 +328,12 @@ impl Engine {
             self.failures.add(row.url, why);
         }
         let status = match row.error {
-            None => Some(row.status.unwrap_or(200)),
+            // A status that the user accepts may be another one.
+            None => Some(
+                row.status
+                    .filter(|status| (200..=299).contains(status))
+                    .unwrap_or(200),
+            ),
             // An answer can be spoiled although its status is good.
             Some(_) => row.status.filter(|status| !(200..=299).contains(status)),
         };
@@ -480,6 +485,6 @@ impl Engine {
     }
 
     async fn resolve(&self, lane: u32) {
-        super::worker::resolve(self, lane).await;
+        super::resolve::resolve(self, lane).await;
     }
 }

@@ -9,10 +9,11 @@
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
 //!
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
-//! the state that they share, `fill` takes pages out of the crawl, `worker` sends one request,
+//! the state that they share, `fill` takes pages out of the crawl, `filter`
+//! leaves URLs of the input out, `worker` sends one request,
 //! `request` is what makes it more than a GET, `defaults` what the settings add to it, `depart`
 //! chooses its egress, `retry` decides what follows a request that failed, `limits` asks for
-//! permits, `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots` obeys
+//! permits, `resolve` looks a host up where its address is its key, `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots` obeys
 //! robots.txt of each origin, and `trace` sends spans and numbers to a collector.
 
 mod crawl;
@@ -20,6 +21,7 @@ mod defaults;
 mod depart;
 mod engine;
 mod fill;
+mod filter;
 mod fleet;
 mod full_disk;
 mod input;
@@ -30,6 +32,7 @@ mod own_machine;
 mod refusals;
 mod report;
 mod request;
+mod resolve;
 mod retry;
 mod robots;
 mod robots_answer;
@@ -54,6 +57,7 @@ use crate::exit::{Exit, Wrong, make_folder};
 use crawl::Crawl;
 use defaults::Defaults;
 use engine::{Engine, Parts};
+use filter::Filter;
 #[cfg(feature = "proxy")]
 pub(crate) use fleet::limiter;
 use input::ingest::{Ingest, Ingested};
@@ -121,6 +125,7 @@ pub(crate) fn fetch(
         sources = Sources::open(&["-".to_owned()], None)?;
     }
     let defaults = Defaults::read(&settings.request)?;
+    let filter = Filter::new(&settings.bounds)?;
     let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;
     let clients = clients.reading_bodies(limits.needs_bodies());
@@ -167,6 +172,7 @@ pub(crate) fn fetch(
     engine.recover(known);
     let ingest = Ingest {
         sources,
+        filter,
         is_complete,
         is_resumed,
     };
@@ -210,7 +216,9 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     let showing = tokio::spawn(progress::show(Arc::clone(&engine), earlier));
     let listening = tokio::spawn(listen(Arc::clone(&engine)));
     let heeding = tokio::spawn(Arc::clone(&engine).heed());
+    let ending = tokio::spawn(end_in_time(Arc::clone(&engine)));
     engine.run().await;
+    ending.abort();
     heeding.abort();
     engine.limits.settle().await;
     listening.abort();
@@ -238,6 +246,16 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
         earlier,
     };
     end.tell(&engine)
+}
+
+/// Stops the run at its deadline, if it has one.
+async fn end_in_time(engine: Arc<Engine>) {
+    if let Some(deadline) = engine.settings.bounds.deadline {
+        tokio::time::sleep(deadline).await;
+        let text = format!("--deadline: the run ends after {deadline:?}");
+        engine.talk.say(&text);
+        engine.stop();
+    }
 }
 
 /// Stops the run after Ctrl-C, SIGTERM or SIGHUP, and lets requests in flight finish. A second

@@ -11,7 +11,7 @@ use politely::core::host::Directions;
 use politely::core::signal::{Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
-use politely::redirect::{HOPS_MAX, follow};
+use politely::redirect::follow;
 use url::Url;
 
 use super::depart::depart;
@@ -207,9 +207,16 @@ fn next_step(
     last: &Last<'_>,
     directions: &Directions,
 ) -> After {
+    if let Came::Answer(answer) = last.came
+        && is_accepted(engine, pending, answer)
+        && may_be_page(answer, last.report.signal)
+    {
+        return After::Over(answer.spoiled.clone());
+    }
     if last.report.signal == Signal::Ok {
         let wait_max = engine.policy.retry_after_max;
-        after(pending, last.came, last.report, last.url, wait_max)
+        let hops_max = engine.settings.bounds.redirects_max;
+        after(pending, last, hops_max, wait_max)
     } else {
         after_failure(engine, lane, pending, last, directions)
     }
@@ -323,14 +330,20 @@ fn report<'a>(
 
 /// Decides what follows an answered request. A redirect whose Retry-After is longer than `wait_max`
 /// is not followed.
-fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: Duration) -> After {
-    let Came::Answer(answer) = came else {
+fn after(pending: &Pending, last: &Last<'_>, hops_max: usize, wait_max: Duration) -> After {
+    let Came::Answer(answer) = last.came else {
         return After::Over(None);
     };
     let page = pending.purpose == Purpose::Page;
-    let hops_max = if page { HOPS_MAX } else { ROBOTS_REDIRECTS_MAX };
-    match follow(answer.status, &answer.headers, url, pending.hops, hops_max) {
-        Some(Ok(to)) => match report.target_after {
+    let hops_max = if page { hops_max } else { ROBOTS_REDIRECTS_MAX };
+    match follow(
+        answer.status,
+        &answer.headers,
+        last.url,
+        pending.hops,
+        hops_max,
+    ) {
+        Some(Ok(to)) => match last.report.target_after {
             Some(wait) if wait > wait_max => {
                 let seconds = wait.as_secs();
                 After::Over(Some(format!(
@@ -340,17 +353,24 @@ fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: D
             _ => After::Onward(to),
         },
         Some(Err(why)) => After::Over(Some(why.to_string())),
-        None => After::Over(fault(answer)),
+        None if page || !answer.status.is_success() => After::Over(Some(status_words(answer))),
+        None => After::Over(answer.spoiled.clone()),
     }
 }
 
-/// Returns the error of an answer that will not be retried.
-fn fault(answer: &Answer) -> Option<String> {
-    if answer.status.is_success() {
-        answer.spoiled.clone()
-    } else {
-        Some(status_words(answer))
+/// Returns whether an answer may be a page. A good status may hide a refusal, and a bad one does
+/// not have to be one.
+fn may_be_page(answer: &Answer, signal: Signal) -> bool {
+    match signal {
+        Signal::Ok => true,
+        Signal::Blocked => false,
+        signal => !signal.is_refusal() && !answer.status.is_success(),
     }
+}
+
+/// Returns whether an answer to a page counts as fetched.
+fn is_accepted(engine: &Engine, pending: &Pending, answer: &Answer) -> bool {
+    pending.purpose == Purpose::Page && engine.settings.bounds.accepted.contains(answer.status)
 }
 
 /// Ends a page.
@@ -370,6 +390,16 @@ fn finish(
         }
         came_back(lanes, lane, now, last, None);
         lanes.over(lane, error.is_some());
+        if let Some(most) = engine.settings.bounds.bytes_max
+            && let bytes = lanes.sum().bytes
+            && bytes >= most
+            && !engine.is_stopping()
+        {
+            engine
+                .talk
+                .say(&format!("--max-bytes: the run ends after {bytes} bytes"));
+            engine.stop();
+        }
         lanes.lane(lane).keys[0][0].clone()
     };
     let report = last.map(|last| last.report);
@@ -452,31 +482,4 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
         None => lanes.put_redirected(lane, pending, now),
     }
     came_back(lanes, from, now, Some(last), None);
-}
-
-/// Resolves the address of a lane's host. If that fails, its key is the host, and the fetch will
-/// report the reason.
-pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
-    let origin = engine.lock().lanes.lane(lane).origin.to_string();
-    let Ok(url) = Url::parse(&origin) else { return };
-    let host = url.host_str().unwrap_or_default().to_owned();
-    let looking_up = engine.clients.resolver().lookup(&host);
-    let lookup = tokio::time::timeout(engine.settings.timeout, looking_up).await;
-    // The smallest address, so that all runs and hosts of one machine agree.
-    let address = lookup
-        .ok()
-        .and_then(Result::ok)
-        .and_then(|found| found.into_iter().min());
-    let key = address.map(Key::address).or_else(|| Key::of_url(&url).ok());
-    let keys = key
-        .into_iter()
-        .map(|key| engine.limits.with_shared(key, &url))
-        .collect();
-    {
-        let mut shared = engine.lock();
-        let now = engine.limits.now();
-        shared.lanes.resolved(lane, keys, now);
-        engine.introduce(shared.lanes.lane_mut(lane));
-    }
-    engine.look_again();
 }

@@ -6,6 +6,7 @@
 mod audit_after_kills;
 mod bad_input;
 mod bad_pages;
+mod bounds;
 mod changed_limits;
 mod cookies;
 mod coordinator_fetch;

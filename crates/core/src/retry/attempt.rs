@@ -92,3 +92,29 @@ impl Attempt {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_resent_only_if_the_server_did_not_process_it() {
+        let report = |signal, failure| Report {
+            failure,
+            ..Report::of(signal)
+        };
+        for (report, is_resent) in [
+            (report(Signal::RateLimited, None), true),
+            (report(Signal::Unreachable, Some(Failure::Connect)), true),
+            (report(Signal::Unreachable, Some(Failure::Resolver)), true),
+            (report(Signal::Unreachable, Some(Failure::Timeout)), false),
+            (report(Signal::Unreachable, Some(Failure::Reset)), false),
+            (report(Signal::Overloaded, None), false),
+        ] {
+            let attempt = Attempt::first(Method::POST);
+            let method = attempt.as_resent(true, &report).method;
+            assert_eq!(method == Method::GET, is_resent, "{report:?}");
+            assert_eq!(attempt.as_resent(false, &report).method, Method::POST);
+        }
+    }
+}

@@ -10,6 +10,7 @@ use super::lines::{LINE_MAX, Line, Place, Sources, shown, without_login};
 use crate::exit::Wrong;
 use crate::fetch::crawl::{Crawl, input_page};
 use crate::fetch::engine::Engine;
+use crate::fetch::filter::Filter;
 use crate::fetch::lanes::{LaneId, Lanes};
 use crate::fetch::report::output::{Row, RowOfPage};
 use crate::fetch::request::{LineRequest, PageRequest};
@@ -27,11 +28,16 @@ pub(crate) struct Ingested {
     pub(crate) cut: bool,
     /// The number of lines whose page the crawl had before.
     pub(crate) known: u64,
+    /// The number of pages that are new.
+    pub(crate) new: u64,
+    /// The number of URLs that a pattern left out.
+    pub(crate) left_out: u64,
 }
 
 /// The input and its state at the start.
 pub(crate) struct Ingest {
     pub(crate) sources: Sources,
+    pub(crate) filter: Filter,
     /// Whether an earlier process read its whole input.
     pub(crate) is_complete: bool,
     /// Whether an earlier process began the run.
@@ -71,6 +77,7 @@ impl Ingest {
         complete(engine, false)?;
         let mut batch = Batch {
             engine,
+            filter: &self.filter,
             ingested,
             pages: Vec::with_capacity(BATCH),
         };
@@ -82,12 +89,26 @@ impl Ingest {
             }
             batch.line(&line, &place)?;
             // An input that pauses must not hold back its lines.
-            if batch.pages.len() >= BATCH || !self.sources.has_more_at_hand() {
+            let len_max = batch.len_max();
+            if batch.pages.len() >= len_max || !self.sources.has_more_at_hand() {
                 batch.flush()?;
+            }
+            if batch.len_max() == 0 {
+                let most = batch.ingested.new;
+                let text = format!(
+                    "--max-pages: {most} pages are taken; the rest of the input is not read"
+                );
+                engine.talk.say(&text);
+                return Ok(());
             }
         }
         batch.flush()?;
         complete(engine, true)?;
+        if ingested.left_out > 0 {
+            let left_out = ingested.left_out;
+            let text = format!("{left_out} URLs are left out by --include or --exclude");
+            engine.talk.say(&text);
+        }
         if !self.is_resumed && ingested.known > 0 {
             let known = ingested.known;
             engine.talk.say(&format!(
@@ -136,6 +157,7 @@ fn lost(engine: &Engine, why: &str) -> Wrong {
 /// Pages on their way into the crawl.
 struct Batch<'a> {
     engine: &'a Arc<Engine>,
+    filter: &'a Filter,
     ingested: &'a mut Ingested,
     pages: Vec<(Url, ValidPage)>,
 }
@@ -157,10 +179,17 @@ impl Batch<'_> {
             json::read(line).and_then(|read| self.json_page(read))
         };
         match page {
+            Ok((url, _)) if !self.filter.lets(&url) => self.ingested.left_out += 1,
             Ok(page) => self.pages.push(page),
             Err(why) => self.malformed(line, place, &why)?,
         }
         Ok(())
+    }
+
+    /// Returns the most pages that are added in one call.
+    fn len_max(&self) -> usize {
+        let most = self.engine.settings.bounds.pages_max.unwrap_or(u64::MAX);
+        most.saturating_sub(self.ingested.new).min(BATCH as u64) as usize
     }
 
     fn json_page(&self, read: json::Read) -> Result<(Url, ValidPage), String> {
@@ -233,6 +262,7 @@ impl Batch<'_> {
         let mut answered = |answers: &[Answer]| {
             let count = |wanted: &Answer| answers.iter().filter(|answer| *answer == wanted).count();
             self.ingested.known += count(&Answer::Known) as u64;
+            self.ingested.new += count(&Answer::New) as u64;
             full = count(&Answer::Full) > 0;
         };
         let is_new = |answer: &Answer| *answer == Answer::New;

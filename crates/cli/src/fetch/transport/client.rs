@@ -162,7 +162,7 @@ impl Clients {
     pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
         let concurrency = settings.concurrency as usize;
         let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
-        let resolver = Resolver::default();
+        let resolver = Resolver::of_version(settings.connect.is_ipv6);
         Ok(Self {
             keeping: ways(settings, concurrency, Versions::All, &resolver)?,
             fresh: ways(settings, 0, Versions::All, &resolver)?,
@@ -361,7 +361,11 @@ impl Clients {
         let part = PartialContent::of(answer.status, &answer.headers);
         let part = part.filter(|_| !call.headers.contains_key(RANGE));
         answer.spoiled = part.map(|part| part.to_string());
-        let fine = answer.status.is_success() && answer.spoiled.is_none();
+        let is_good = match body {
+            Body::Keep(_) => answer.status.is_success(),
+            _ => self.settings.bounds.accepted.contains(answer.status),
+        };
+        let fine = is_good && answer.spoiled.is_none();
         let is_counted = fine && !matches!(body, Body::Keep(_));
         if is_counted
             && codings.is_identity()

@@ -64,8 +64,6 @@ pub(super) enum Versions {
     Http1,
 }
 
-/// The maximum time to connect. A slower connection is not worth its slot.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The time between two probes of an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The number of unanswered probes after which the connection counts as lost.
@@ -96,7 +94,7 @@ impl Way {
         versions: Versions,
         resolver: &Resolver,
     ) -> Result<Self, BoxError> {
-        let connect_max = settings.timeout.min(CONNECT_MAX);
+        let connect_max = settings.timeout.min(settings.connect.timeout);
         let agent = HeaderValue::from_str(&settings.user_agent)?;
         let tls = rustls::ClientConfig::with_platform_verifier()?;
         let mut tcp = Tcp::new_with_resolver(resolver.clone());
@@ -121,12 +119,14 @@ impl Way {
                 )?))
             }
         };
-        let route = proxy.clone().map_or(Route::Direct(tcp), Route::Proxied);
+        let direct = || Route::Direct(tcp, settings.connect.resolve.clone().into());
+        let route = proxy.clone().map_or_else(direct, Route::Proxied);
         let inner = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http();
         let connector = Connector {
             inner: match versions {
+                _ if settings.connect.is_http1 => inner.enable_http1().wrap_connector(route),
                 Versions::All => inner.enable_all_versions().wrap_connector(route),
                 Versions::Http1 => inner.enable_http1().wrap_connector(route),
             },
