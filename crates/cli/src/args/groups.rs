@@ -37,6 +37,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "timeout",
             "connect_timeout",
             "max_body",
+            "ca",
+            "insecure",
             "http1",
             "resolve",
             "ipv4",

@@ -1,6 +1,7 @@
 //! How connections are made.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -63,6 +64,10 @@ pub(crate) struct ConnectSettings {
     pub(crate) timeout: Duration,
     pub(crate) is_http1: bool,
     pub(crate) resolve: Vec<Resolve>,
+    /// A file with authorities that are trusted beside those of the machine.
+    pub(crate) ca: Option<PathBuf>,
+    /// Whether every certificate is accepted.
+    pub(crate) is_insecure: bool,
     /// Whether only IPv6 addresses are used, or with `false` only IPv4 ones.
     pub(crate) is_ipv6: Option<bool>,
 }
@@ -77,7 +82,12 @@ impl ConnectSettings {
                 "--resolve cannot be combined with --proxy, which connects itself".to_owned(),
             );
         }
+        if knobs.ca.is_some() && knobs.insecure {
+            return Err("--ca has no effect with --insecure; give one".to_owned());
+        }
         Ok(Self {
+            ca: knobs.ca.take(),
+            is_insecure: knobs.insecure,
             timeout: knobs.connect_timeout.map_or(CONNECT_DEFAULT, |span| span.0),
             is_http1: knobs.http1,
             resolve: std::mem::take(&mut knobs.resolve),

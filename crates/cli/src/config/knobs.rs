@@ -212,6 +212,12 @@ pub(crate) struct Knobs {
     /// Maximum time to connect, TLS included (default 10s)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) connect_timeout: Option<Span>,
+    /// Trust the authorities in FILE (PEM) as well as this machine's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Accept every certificate, so that anyone on the way may answer
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Speak HTTP/1.1 only
     #[serde(rename = "http1.1")]
     #[arg(long = "http1.1")]
@@ -278,9 +284,10 @@ impl Knobs {
             profile rate limits policy labels burst in_flight law key concurrency max_hosts max_rps
             site_rps memory_cap coordinator on_unavailable store store_password_file store_unavailable
             lease token_file client retry retries backoff jitter retry_budget breaker cut give_up_after
-            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state,
+            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state,
             proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
             resolve: resolve.into_iter().find(|rules| !rules.is_empty()).unwrap_or_default(),
+            insecure: self.insecure || under.insecure,
             http1: self.http1 || under.http1,
             ipv4: self.ipv4 || under.ipv4 && !self.ipv6,
             ipv6: self.ipv6 || under.ipv6 && !self.ipv4,

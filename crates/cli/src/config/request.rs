@@ -59,6 +59,13 @@ pub(crate) struct RequestSettings {
 }
 
 impl RequestSettings {
+    /// Returns the method of a request whose line names none.
+    pub(crate) fn method(&self) -> Method {
+        let has_body = self.data.is_some() || self.data_file.is_some();
+        let by_body = if has_body { Method::POST } else { Method::GET };
+        self.method.clone().unwrap_or(by_body)
+    }
+
     pub(super) fn checked(knobs: &mut Knobs) -> Result<Self, String> {
         let (mut headers, mut header_files) = (HeaderMap::new(), Vec::new());
         for (number, text) in (1..).zip(std::mem::take(&mut knobs.header)) {

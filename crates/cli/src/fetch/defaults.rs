@@ -63,14 +63,9 @@ impl Defaults {
             Some(body) if !headers.contains_key(CONTENT_TYPE) => Some(content_type(body)),
             _ => None,
         };
-        let method = match (&settings.method, &body) {
-            (Some(method), _) => method.clone(),
-            (None, Some(_)) => Method::POST,
-            (None, None) => Method::GET,
-        };
         Ok(Self {
             headers,
-            method,
+            method: settings.method(),
             body,
             content_type,
             gives_keys: settings.gives_idempotency_keys,

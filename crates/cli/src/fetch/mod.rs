@@ -9,12 +9,12 @@
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
 //!
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
-//! the state that they share, `fill` takes pages out of the crawl, `filter`
-//! leaves URLs of the input out, `worker` sends one request,
-//! `request` is what makes it more than a GET, `defaults` what the settings add to it, `depart`
-//! chooses its egress, `retry` decides what follows a request that failed, `limits` asks for
-//! permits, `resolve` looks a host up where its address is its key, `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots` obeys
-//! robots.txt of each origin, and `trace` sends spans and numbers to a collector.
+//! the state that they share, `fill` takes pages out of the crawl, `filter` leaves URLs of the
+//! input out, `worker` sends one request, `request` is what makes it more than a GET, `defaults`
+//! what the settings add to it, `depart` chooses its egress, `retry` decides what follows a request
+//! that failed, `limits` asks for permits, `resolve` looks a host up where its address is its key,
+//! `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots` obeys robots.txt
+//! of each origin, and `trace` sends spans and numbers to a collector.
 
 mod crawl;
 mod defaults;
@@ -125,6 +125,11 @@ pub(crate) fn fetch(
         sources = Sources::open(&["-".to_owned()], None)?;
     }
     let defaults = Defaults::read(&settings.request)?;
+    if settings.connect.is_insecure {
+        crate::log::say(
+            "warning: --insecure: no certificate is checked, so anyone on the way may answer",
+        );
+    }
     let filter = Filter::new(&settings.bounds)?;
     let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use super::crawl::random;
 use super::defaults::Defaults;
 
 /// The name of the field that lets a server recognise a request that is sent again.
@@ -248,10 +249,18 @@ pub(crate) fn content_type(body: &[u8]) -> HeaderValue {
 
 /// Returns a random UUID (RFC 9562, version 4).
 fn random_uuid() -> Box<str> {
-    let (high, low) = (super::crawl::random(), super::crawl::random());
-    let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xfff);
-    let (d, e) = (low >> 48 & 0x3fff | 0x8000, low & 0xffff_ffff_ffff);
-    format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}").into()
+    let bits = u128::from(random()) << 64 | u128::from(random());
+    let with_version = bits & !(0xf << 76) | 0x4 << 76;
+    let id = with_version & !(0x3 << 62) | 0x2 << 62;
+    let hex = format!("{id:032x}");
+    let parts = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ];
+    parts.join("-").into()
 }
 
 #[cfg(test)]

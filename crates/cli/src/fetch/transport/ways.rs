@@ -26,7 +26,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use politely::attempts::{Unprocessed, unprocessed};
 use politely::coding::ACCEPTED;
 use politely_api::client::transport::target;
-use rustls_platform_verifier::ConfigVerifierExt;
 use tokio::time::{Instant, timeout_at};
 use tower::Service;
 
@@ -34,6 +33,7 @@ use super::call::Call;
 use super::connection::{Noted, Use};
 use super::proxy::{Proxy, Route};
 use super::resolver::{Resolver, Tcp};
+use super::trust;
 use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
@@ -96,7 +96,7 @@ impl Way {
     ) -> Result<Self, BoxError> {
         let connect_max = settings.timeout.min(settings.connect.timeout);
         let agent = HeaderValue::from_str(&settings.user_agent)?;
-        let tls = rustls::ClientConfig::with_platform_verifier()?;
+        let tls = trust::tls(&settings.connect)?;
         let mut tcp = Tcp::new_with_resolver(resolver.clone());
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
