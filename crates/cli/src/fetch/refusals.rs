@@ -105,7 +105,7 @@ pub(super) fn keep(
         latency_ms: last.report.latency.as_millis() as u64,
         saved: (engine.settings.save.as_ref())
             .filter(|_| error.is_none())
-            .map(|dir| place(dir, last.url)),
+            .map(|dir| place(dir, last.url, pending.page.id())),
         error,
         onward,
         pending,

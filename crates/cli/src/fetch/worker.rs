@@ -79,7 +79,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         headers: &headers(engine, &pending),
         content: &content,
         may_repeat,
-        body: body(engine, page),
+        body: body(engine, &pending),
         is_once: pending.begins_again(),
         needs_start: leave.needs_body(),
     };
@@ -191,10 +191,10 @@ fn headers(engine: &Engine, pending: &Pending) -> HeaderMap {
 }
 
 /// Returns the use of a body of a page, or of a robots.txt or a proof.
-fn body(engine: &Engine, is_page: bool) -> Body<'_> {
-    match (&engine.settings.save, is_page) {
+fn body<'a>(engine: &'a Engine, pending: &Pending) -> Body<'a> {
+    match (&engine.settings.save, pending.purpose == Purpose::Page) {
         (_, false) => Body::Keep(ROBOTS_MAX),
-        (Some(dir), true) => Body::Save(dir),
+        (Some(dir), true) => Body::Save(dir, pending.page.id()),
         (None, true) => Body::Count,
     }
 }
@@ -405,7 +405,7 @@ fn finish(
     let report = last.map(|last| last.report);
     let saved = match (&engine.settings.save, last, error) {
         (Some(dir), Some(last), None) if pending.method() != Method::HEAD => {
-            Some(place(dir, last.url))
+            Some(place(dir, last.url, pending.page.id()))
         }
         _ => None,
     };

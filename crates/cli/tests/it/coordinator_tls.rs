@@ -140,7 +140,7 @@ fn fetch_trusts_the_authority_of_a_file_and_every_certificate_if_it_is_told_to()
     );
     let said = fetch(&[]);
     assert_eq!(said.code, 1, "{}", said.err);
-    assert!(said.lines("certificate").len() > 0, "{}", said.err);
+    assert!(!said.lines("certificate").is_empty(), "{}", said.err);
     for (file, why) in [
         ("nothing.pem", "nothing.pem"),
         ("token", "no certificate in it"),

@@ -1,12 +1,13 @@
 //! Tests of what `fetch` sends beside a URL: header fields, credentials, methods and bodies, from
 //! flags and from lines of JSON.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::recorder::Recorder;
-use crate::run::{fast, politely, run, write_secret};
+use crate::run::{fast, politely, rows_of, run, write_secret};
 
 const SECRET: &str = "s3cret-0123456789";
 
@@ -221,8 +222,14 @@ fn a_line_of_json_is_a_request_and_its_meta_comes_back() {
         server.url("plain"),
     ];
     fs::write(&list, lines.join("\n")).unwrap();
-    let said = run(fast().arg("-i").arg(&list).arg("-o").arg(&results));
+    let mut command = fast();
+    command.arg("-i").arg(&list).arg("-o").arg(&results);
+    let said = run(command.arg("--save").arg(dir.path().join("pages")));
     assert_eq!(said.code, 1, "{}", said.err);
+    let saved: BTreeSet<_> = (rows_of(&results).iter())
+        .filter_map(|row| row["saved"].as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(saved.len(), 5, "each page has a file: {saved:?}");
     for (line, why) in [
         (6, "unknown key `bdoy`; did you mean `body`?"),
         (7, "expected a string"),

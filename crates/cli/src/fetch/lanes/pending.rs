@@ -76,6 +76,11 @@ impl Page {
         Url::parse(url).ok()
     }
 
+    /// Returns the number of a request that is not a GET without a body.
+    pub(crate) fn id(&self) -> Option<u128> {
+        self.request.as_ref().and_then(|request| request.id())
+    }
+
     fn method(&self) -> Method {
         self.request.as_ref().map_or(Method::GET, |it| it.method())
     }

@@ -30,8 +30,9 @@ pub(crate) struct Call<'a> {
 pub(crate) enum Body<'a> {
     /// Count it.
     Count,
-    /// Count it and write it below this folder.
-    Save(&'a Path),
+    /// Count it and write it below this folder. The number is that of a request that is not a GET
+    /// without a body.
+    Save(&'a Path, Option<u128>),
     /// Keep up to this many bytes and read no further.
     Keep(usize),
 }

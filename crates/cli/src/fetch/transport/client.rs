@@ -375,7 +375,7 @@ impl Clients {
             return Ok(Came::Answer(answer));
         }
         let saving = match body {
-            Body::Save(dir) if fine => match Saving::begin(dir, url) {
+            Body::Save(dir, request) if fine => match Saving::begin(dir, url, request) {
                 Ok(saving) => Some(saving),
                 Err(why) => return Ok(answer.unsaved(Enough::not_saved(&why), call.may_repeat)),
             },
