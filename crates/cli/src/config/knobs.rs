@@ -19,6 +19,7 @@ use crate::site_rps::SiteList;
 use crate::units::{Memory, RateText, Size, Span, number, whole};
 
 /// All settings of the flags and the file.
+#[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Knobs {

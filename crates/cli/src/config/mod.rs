@@ -20,7 +20,7 @@ pub(crate) use file::in_one_line;
 pub(crate) use in_force::cut_in_force;
 pub(crate) use knobs::Knobs;
 pub(crate) use labels::Labels;
-pub(crate) use request::{RequestSettings, field, header, method_of};
+pub(crate) use request::{RequestSettings, field, first_secret, header, method_of};
 pub(crate) use words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
@@ -143,16 +143,10 @@ impl Settings {
         within("retries", knobs.retries.map(f64::from), 0.0, 1e3)?;
         within("max-hosts", knobs.max_hosts.map(f64::from), 1.0, 1e9)?;
         within("max-rps", knobs.max_rps, 1e-6, 1e6)?;
-        for proxy in &knobs.proxy {
-            let url = url::Url::parse(proxy);
-            let proxy = crate::fetch::without_login(proxy);
-            let url = url.map_err(|why| format!("--proxy {proxy}: {}", url_words(why)))?;
-            if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") {
-                return Err(format!(
-                    "--proxy {proxy}: use http, https, socks5 or socks5h"
-                ));
-            }
-        }
+        knobs
+            .proxy
+            .iter()
+            .try_for_each(|proxy| check_proxy(proxy))?;
         let user_agent = knobs.user_agent.unwrap_or_else(|| USER_AGENT.to_owned());
         if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
             return Err("--user-agent: must be visible characters on one line".to_owned());
@@ -225,6 +219,19 @@ impl Settings {
             state: knobs.state,
         })
     }
+}
+
+/// Checks that `proxy` is the URL of a proxy.
+fn check_proxy(proxy: &str) -> Result<(), String> {
+    let url = url::Url::parse(proxy);
+    let proxy = crate::fetch::without_login(proxy);
+    let url = url.map_err(|why| format!("--proxy {proxy}: {}", url_words(why)))?;
+    if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") {
+        return Err(format!(
+            "--proxy {proxy}: use http, https, socks5 or socks5h"
+        ));
+    }
+    Ok(())
 }
 
 /// Returns a job scraper's maximum of requests in flight for an amount of memory.

@@ -93,6 +93,12 @@ impl RequestSettings {
     }
 }
 
+/// Returns the name of the first field among texts whose value is secret.
+pub(crate) fn first_secret(fields: &[String]) -> Option<HeaderName> {
+    let mut fields = fields.iter().filter_map(|text| field(text).ok());
+    fields.find_map(|(name, value)| value.is_sensitive().then_some(name))
+}
+
 /// Returns the method that a text names, in any case.
 pub(crate) fn method_of(text: &str) -> Result<Method, String> {
     match Method::from_bytes(text.to_ascii_uppercase().as_bytes()) {

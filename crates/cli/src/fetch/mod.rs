@@ -78,7 +78,13 @@ pub(crate) use transport::{
 
 /// Runs `politely fetch` with the arguments of the command line.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
+    let secret = crate::config::first_secret(&args.knobs.header);
     let settings = Settings::layered(args.config.as_deref(), args.knobs)?;
+    if let Some(name) = secret {
+        crate::log::say(&format!(
+            "warning: --header {name}: other users see it in the list of processes; use --header @FILE"
+        ));
+    }
     if args.urls.iter().any(|given| input::lines::is_list(given)) {
         crate::log::say("hint: a list of URLs goes to --input FILE");
     }

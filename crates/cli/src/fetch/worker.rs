@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
-use politely::core::signal::{Report, Resource, Signal, WallClock, classify};
+use politely::core::signal::{Alike, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
 use politely::redirect::follow;
@@ -54,24 +54,13 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         mut pending,
         permit: mut leave,
     } = job;
-    let page = pending.purpose == Purpose::Page;
-    let Some(url) = pending.url() else {
-        drop(leave);
-        let error = Some("the URL in the queue is damaged");
-        return finish(engine, lane, &pending, None, error);
+    let (url, content) = match prepared(engine, &pending) {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            drop(leave);
+            return finish(engine, lane, &pending, None, Some(why));
+        }
     };
-    let Some(content) = content(engine, &pending) else {
-        drop(leave);
-        let error = Some("the body of --data or --data-file is not the one it was added with");
-        return finish(engine, lane, &pending, None, error);
-    };
-    if engine.was_sent(&pending) {
-        drop(leave);
-        let error = Some(
-            "it was in flight when an earlier run ended, may have been processed, and is not sent twice",
-        );
-        return finish(engine, lane, &pending, None, error);
-    }
     let (method, may_repeat) = (pending.method(), pending.may_repeat());
     let call = Call {
         method: &method,
@@ -102,12 +91,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
     let (look, alike) = look(engine, lane, &pending, &url, &came, &report);
-    let mut report = Report {
-        alike,
-        was_served: pending.purpose == Purpose::Proof,
-        failed_before: pending.attempt.failures.own > 0,
-        ..report
-    };
+    let mut report = of_page(report, alike, &pending);
     pending.status = report.status;
     let about = hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
@@ -118,12 +102,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     follow_rule(engine, plan.as_ref(), &report, answer, &about);
     if let Some(why) = came.no_room() {
-        engine.no_room(Place::Save, why);
-        if may_repeat {
-            return unsent(engine, lane, pending, engine.limits.now());
-        }
-        let error = format!("the answer was not saved: {why} ({method} is not sent twice)");
-        return finish(engine, lane, &pending, None, Some(&error));
+        return unsaved(engine, lane, pending, why);
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -140,11 +119,10 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         policy: policy.as_deref().unwrap_or(&engine.policy),
         learned,
         served: is_served(&engine.policy, &report, pending.purpose),
-        first_try: page && pending.is_untried(),
+        first_try: pending.is_untried_page(),
         look,
         doubt: directions.doubt,
-        // A proof is a GET of a URL.
-        own_url: (page && pending.hop.is_none() && pending.page.request.is_none()).then_some(&url),
+        own_url: pending.is_plain_page().then_some(&url),
     };
     if let Some(why) = blocked(&report, &directions) {
         let mut shared = engine.lock();
@@ -172,12 +150,20 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
 }
 
-/// Returns the body of a request, or `None` if it is not known any more.
-fn content(engine: &Engine, pending: &Pending) -> Option<Bytes> {
-    match &pending.page.request {
+/// Returns the URL and the body of a request, or why its page ends without it.
+fn prepared(engine: &Engine, pending: &Pending) -> Result<(Url, Bytes), &'static str> {
+    let url = pending.url().ok_or("the URL in the queue is damaged")?;
+    if engine.was_sent(pending) {
+        return Err(
+            "it was in flight when an earlier run ended, may have been processed, and is not sent twice",
+        );
+    }
+    let content = match &pending.page.request {
         Some(request) if !pending.is_rewritten => request.body(&engine.defaults),
         _ => Some(Bytes::new()),
-    }
+    };
+    let content = content.ok_or("--data or --data-file is not the one that it was added with")?;
+    Ok((url, content))
 }
 
 /// Returns the fields of a request. A robots.txt is requested without those of pages.
@@ -307,6 +293,27 @@ fn may_leave_again(engine: &Engine, pending: &Pending) {
     if !pending.is_rewritten {
         engine.forget_once(pending);
     }
+}
+
+/// Adds to a report what its page knows.
+fn of_page(report: Report, alike: Alike, pending: &Pending) -> Report {
+    Report {
+        alike,
+        was_served: pending.purpose == Purpose::Proof,
+        failed_before: pending.attempt.failures.own > 0,
+        ..report
+    }
+}
+
+/// Handles an answer whose body has no room, because of `why`.
+fn unsaved(engine: &Engine, lane: LaneId, pending: Box<Pending>, why: &str) {
+    engine.no_room(Place::Save, why);
+    if pending.may_repeat() {
+        return unsent(engine, lane, pending, engine.limits.now());
+    }
+    let method = pending.method();
+    let error = format!("the answer was not saved: {why} ({method} is not sent twice)");
+    finish(engine, lane, &pending, None, Some(&error));
 }
 
 /// Returns the meaning of an answer, and the rule about answers that gave it.

@@ -145,6 +145,12 @@ fn a_secret_stays_at_its_origin_and_stands_in_no_row_log_or_state() {
         .arg(&state);
     let said = run(command.args([server.url("here"), server.url("away")]));
     assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(
+        said.lines("in the list of processes").len(),
+        1,
+        "{}",
+        said.err
+    );
     let names = ["authorization", "cookie", "x-api-key", "x-mine"];
     for came in server.came() {
         let is_page = came.path != "/robots.txt";

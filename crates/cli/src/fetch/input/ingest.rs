@@ -12,7 +12,8 @@ use crate::fetch::crawl::{Crawl, input_page};
 use crate::fetch::engine::Engine;
 use crate::fetch::filter::Filter;
 use crate::fetch::lanes::{LaneId, Lanes};
-use crate::fetch::report::output::{Row, RowOfPage};
+use crate::fetch::report::output::Row;
+use crate::fetch::report::page_fields::RowOfPage;
 use crate::fetch::request::{LineRequest, PageRequest};
 
 /// The pages that are added in one call. A batch is long enough to be cheap and short enough that

@@ -92,6 +92,7 @@ impl Page {
 }
 
 /// A request that waits, is in flight, or will be retried.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) purpose: Purpose,
@@ -198,6 +199,16 @@ impl Pending {
     /// Returns whether the next request may be sent again although it may have arrived.
     pub(crate) fn may_repeat(&self) -> bool {
         self.is_rewritten || self.page.may_repeat()
+    }
+
+    /// Returns whether it is a page that never failed at its present hop.
+    pub(crate) fn is_untried_page(&self) -> bool {
+        self.purpose == Purpose::Page && self.is_untried()
+    }
+
+    /// Returns whether it is a GET of its page's own URL, so that it can be a proof later.
+    pub(crate) fn is_plain_page(&self) -> bool {
+        self.purpose == Purpose::Page && self.hop.is_none() && self.page.request.is_none()
     }
 
     /// Returns the number of a page's request that must not be sent twice.

@@ -11,12 +11,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::ser::Error as _;
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
 
+use super::page_fields::RowOfPage;
 use crate::exit::{Wrong, io_words, is_no_room};
-use crate::fetch::request::PageRequest;
 
 /// The result of a URL.
 #[derive(Debug, Serialize)]
@@ -40,35 +38,6 @@ pub(crate) struct Row<'a> {
     pub(crate) error: Option<&'a str>,
     #[serde(flatten)]
     pub(crate) page: RowOfPage<'a>,
-}
-
-/// What a result line has of the request of its page.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct RowOfPage<'a> {
-    /// The number of a request that is not a GET of its URL without a body.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_hex")]
-    pub(crate) request: Option<u128>,
-    /// The `meta` of the input line, as it came.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_json")]
-    pub(crate) meta: Option<&'a str>,
-}
-
-impl<'a> From<Option<&'a PageRequest>> for RowOfPage<'a> {
-    fn from(request: Option<&'a PageRequest>) -> Self {
-        Self {
-            request: request.and_then(PageRequest::id),
-            meta: request.and_then(|request| request.meta.as_deref()),
-        }
-    }
-}
-
-fn as_hex<S: Serializer>(number: &Option<u128>, serializer: S) -> Result<S::Ok, S::Error> {
-    format!("{:032x}", number.unwrap_or_default()).serialize(serializer)
-}
-
-fn as_json<S: Serializer>(text: &Option<&str>, serializer: S) -> Result<S::Ok, S::Error> {
-    let json: Result<&RawValue, _> = serde_json::from_str(text.unwrap_or("null"));
-    json.map_err(S::Error::custom)?.serialize(serializer)
 }
 
 impl Row<'_> {

@@ -119,7 +119,7 @@ impl Engine {
     /// Returns `false` if that failed: the request must not leave.
     pub(crate) fn write_once(&self, pending: &Pending) -> bool {
         match (&self.once, pending.once_id()) {
-            (Some(once), Some(id)) => self.wrote_once(once.enter(id)),
+            (Some(once), Some(id)) => self.wrote_once(&once.enter(id)),
             _ => true,
         }
     }
@@ -127,12 +127,12 @@ impl Engine {
     /// Records that the request of `pending` may be sent, or that its page is finished.
     pub(crate) fn forget_once(&self, pending: &Pending) {
         if let (Some(once), Some(id)) = (&self.once, pending.once_id()) {
-            self.wrote_once(once.take_out(id));
+            self.wrote_once(&once.take_out(id));
         }
     }
 
-    fn wrote_once(&self, written: io::Result<()>) -> bool {
-        if let Err(why) = &written {
+    fn wrote_once(&self, written: &io::Result<()>) -> bool {
+        if let Err(why) = written {
             self.state_failed(&io_words(why));
         }
         written.is_ok()

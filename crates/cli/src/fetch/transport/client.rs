@@ -270,6 +270,14 @@ impl Clients {
         }
     }
 
+    /// Returns whether an answer with `status` is what was wanted.
+    fn is_good(&self, status: StatusCode, body: Body<'_>) -> bool {
+        match body {
+            Body::Keep(_) => status.is_success(),
+            _ => self.settings.bounds.accepted.contains(status),
+        }
+    }
+
     /// Returns the transport of `egress` over HTTP/1.1.
     fn http1(&self, egress: usize) -> Result<&Way, BoxError> {
         let ways = if let Some(ways) = self.http1.get() {
@@ -358,14 +366,8 @@ impl Clients {
             answer.headers.remove(CONTENT_ENCODING);
             answer.headers.remove(CONTENT_LENGTH);
         }
-        let part = PartialContent::of(answer.status, &answer.headers);
-        let part = part.filter(|_| !call.headers.contains_key(RANGE));
-        answer.spoiled = part.map(|part| part.to_string());
-        let is_good = match body {
-            Body::Keep(_) => answer.status.is_success(),
-            _ => self.settings.bounds.accepted.contains(answer.status),
-        };
-        let fine = is_good && answer.spoiled.is_none();
+        answer.spoiled = unrequested_part(&answer, call);
+        let fine = self.is_good(answer.status, body) && answer.spoiled.is_none();
         let is_counted = fine && !matches!(body, Body::Keep(_));
         if is_counted
             && codings.is_identity()
@@ -425,6 +427,12 @@ impl Clients {
         }
         Ok(Came::Answer(answer))
     }
+}
+
+/// Returns the error of an answer that is a part which nobody requested.
+fn unrequested_part(answer: &Answer, call: Call<'_>) -> Option<String> {
+    let part = PartialContent::of(answer.status, &answer.headers)?;
+    (!call.headers.contains_key(RANGE)).then(|| part.to_string())
 }
 
 /// Returns the length of a body that a head announces.
