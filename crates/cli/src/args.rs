@@ -1,5 +1,6 @@
 //! The command-line arguments. [`crate::config`] checks and layers them, and [`crate::fetch`] runs.
 
+mod groups;
 mod proxy;
 mod serve;
 
@@ -259,13 +260,20 @@ pub(crate) struct TopArgs {
 /// answer is 2xx; redirects are followed, each hop at its own host's pace. Everything else (404, a
 /// robots.txt that forbids, a time-out after all retries) is a failed URL with its reason in
 /// `error`. A URL that is given twice is fetched once.
+///
+/// A line of the input may be a JSON object: `{"url", "method", "headers", "body", "priority",
+/// "meta"}`. It needs a `url` only.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    mut_args(groups::grouped),
+    after_help = "Try --help for all flags and for examples."
+)]
+#[command(after_long_help = "\
 Examples:
   Fetch a list, keep the pages, and go on after a kill with the same command:
     politely fetch --input urls.txt --output results.jsonl --save pages --state run
-  Call an API as fast as it allows, at most 5,000 times in any hour:
-    politely fetch --profile api --limits 5000/h --input calls.txt --output answers.jsonl
+  Call an API with a token, one JSON object a line with `url` and `body`:
+    politely fetch --profile api --bearer-file token --input calls.jsonl --output answers.jsonl
   Share the limits with other programs through a coordinator:
     politely fetch --coordinator http://127.0.0.1:7077 --input urls.txt
 
@@ -285,6 +293,8 @@ pub(crate) struct FetchArgs {
     /// Read settings from FILE (politely.toml); a flag overrides the file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) knobs: Knobs,
     /// Log each key's decisions to standard error; `POLITELY_LOG` takes a filter
     /// (`politely=trace,hyper=debug`)
     #[arg(short, long)]
@@ -294,8 +304,6 @@ pub(crate) struct FetchArgs {
     pub(crate) log: Form,
     #[command(flatten)]
     pub(crate) otlp: OtlpArgs,
-    #[command(flatten)]
-    pub(crate) knobs: Knobs,
 }
 
 /// Run hosts with known limits on loopback until Ctrl-C, then report what each of them saw.

@@ -50,13 +50,16 @@ fn with_password(url: &str, password: &str) -> Option<String> {
     Some(format!("{scheme}://{login}:{password}@{rest}"))
 }
 
+/// Reads a secret from a file.
+pub(crate) fn of_file(file: &Path) -> Result<String, Wrong> {
+    let text = std::fs::read_to_string(file).map_err(|why| Wrong::file(file, &why))?;
+    refuse_shared(file)?;
+    Ok(text)
+}
+
 fn secret(file: Option<&Path>, variable: &str) -> Result<Option<Token>, Wrong> {
     let (text, place) = match file {
-        Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(|why| Wrong::file(file, &why))?;
-            refuse_shared(file)?;
-            (text, file.display().to_string())
-        }
+        Some(file) => (of_file(file)?, file.display().to_string()),
         None => match std::env::var(variable) {
             Ok(text) => (text, variable.to_owned()),
             Err(std::env::VarError::NotPresent) => return Ok(None),

@@ -75,6 +75,12 @@ impl Knobs {
                 "--{name} has an effect only with --coordinator or --policy"
             ));
         }
+        if self.bearer_file.is_some() && self.basic_file.is_some() {
+            return Err("--bearer-file cannot be combined with --basic-file; give one".to_owned());
+        }
+        if self.data.is_some() && self.data_file.is_some() {
+            return Err("--data cannot be combined with --data-file; give one".to_owned());
+        }
         match &self.lease {
             Some(lease) if lease.0 < STORE_LEASE_MIN => Err(format!(
                 "--lease {:?}: must be at least {:?}",

@@ -5,14 +5,22 @@
 //! Every error is one line that names the place:
 //! `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
+mod bounds;
+mod connect;
 mod file;
 mod in_force;
+mod knobs;
 mod labels;
+mod request;
 mod words;
 
+pub(crate) use bounds::Bounds;
+pub(crate) use connect::{ConnectSettings, Resolve};
 pub(crate) use file::in_one_line;
 pub(crate) use in_force::cut_in_force;
+pub(crate) use knobs::Knobs;
 pub(crate) use labels::Labels;
+pub(crate) use request::{RequestSettings, field, first_secret, header, method_of};
 pub(crate) use words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
@@ -20,199 +28,13 @@ pub(crate) use words::{
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
-use politely::policy::{
-    BackoffSetting, BreakerSetting, JitterSetting, RetryBudgetSetting, TroubleSettings, of_flag,
-};
+use politely::policy::TroubleSettings;
 use politely::robots::product_token;
 use politely::{DeclaredLimits, OperatorNumbers};
-use serde::Deserialize;
 
 use crate::exit::{Wrong, url_words};
 use crate::site_rps::SiteList;
-use crate::units::{Memory, RateText, Size, Span, number, whole};
-
-/// All settings of the flags and the file.
-#[derive(Args, Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Knobs {
-    /// Defaults to start from
-    #[arg(long, value_enum)]
-    pub(crate) profile: Option<Profile>,
-    /// Maximum requests per second and key (fractions are fine: 0.2 is one in 5 s); 5000/h is that
-    /// many in any hour, evenly spread
-    #[arg(long, value_name = "RPS", allow_hyphen_values = true)]
-    pub(crate) rate: Option<RateText>,
-    /// Further limits of each key, which all hold: "10/s; 1000/day@UTC; 5MB/s; 100 concurrent"; a
-    /// new window starts full
-    #[arg(long, value_name = "N/TIME;…", allow_hyphen_values = true)]
-    pub(crate) limits: Option<DeclaredLimits>,
-    /// Take rules of limits from FILE (docs/reference/policy.md)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) policy: Option<PathBuf>,
-    /// Values for the names of keys in a policy: `token_name=ci,team=a`
-    #[arg(long, value_name = "NAME=VALUE,…")]
-    pub(crate) labels: Option<Labels>,
-    /// Requests that a key may send at once after a pause
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    pub(crate) burst: Option<f64>,
-    /// Maximum requests in flight per key
-    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
-    pub(crate) in_flight: Option<u32>,
-    /// How a key's limit is learned (default: discover)
-    #[arg(long, value_enum)]
-    pub(crate) law: Option<LawName>,
-    /// Scope of a limit
-    #[arg(long, value_enum)]
-    pub(crate) key: Option<KeyKind>,
-    /// Maximum requests in flight over all hosts
-    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
-    pub(crate) concurrency: Option<u32>,
-    /// Maximum hosts under way; further ones begin when one of these is done or rests
-    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
-    pub(crate) max_hosts: Option<u32>,
-    /// Maximum requests per second over all hosts; clamped to 2-16, and as many requests in flight
-    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
-    pub(crate) max_rps: Option<f64>,
-    /// Rates of single sites: "linkedin:1,indeed:10"; each is also the burst and, clamped to 1-8,
-    /// the maximum in flight
-    #[arg(long, value_name = "SITE:RPS,…")]
-    pub(crate) site_rps: Option<SiteList>,
-    /// Maximum requests in flight by memory: up to 256MB 3, 512MB 5, 1GB 8, above 12 (a bare number
-    /// is MB)
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory_cap: Option<Memory>,
-    /// Share hosts with other processes: the coordinator (politely serve) at URL keeps their
-    /// limits; of several that share a --store, the next is called when one does not answer
-    #[arg(long, value_name = "URL,…")]
-    pub(crate) coordinator: Option<String>,
-    /// Share hosts with other processes: cells of the engine at URL keep their limits (redis://…,
-    /// postgres://… or zookeeper://…; docs/how-to/run-a-fleet.md)
-    #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
-    pub(crate) store: Option<String>,
-    /// Read the engine's password from FILE (default: `POLITELY_STORE_PASSWORD`)
-    #[arg(long, value_name = "FILE", requires = "store")]
-    pub(crate) store_password_file: Option<PathBuf>,
-    /// While that engine is unavailable: send nothing (closed), or let each process use its share
-    /// for at most a minute
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHAT",
-        requires = "store",
-        conflicts_with = "coordinator"
-    )]
-    pub(crate) store_unavailable: Option<StoreUnavailable>,
-    /// With --store: time after which a killed process's slots are freed (default 20s, at least
-    /// 5s); a longer request renews its own slot
-    #[arg(
-        long,
-        value_name = "TIME",
-        requires = "store",
-        conflicts_with = "coordinator",
-        allow_hyphen_values = true
-    )]
-    pub(crate) lease: Option<Span>,
-    /// While no coordinator answers: send nothing (wait), go on with this worker's share of each
-    /// key's limit, if the coordinator allows it (share), or end the run (stop)
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHAT",
-        requires = "coordinator",
-        conflicts_with = "store"
-    )]
-    pub(crate) on_unavailable: Option<OnUnavailableName>,
-    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "coordinator",
-        conflicts_with = "store"
-    )]
-    pub(crate) token_file: Option<PathBuf>,
-    /// Name of this worker in the coordinator's list of workers, and in the names of keys of a
-    /// policy; 1 to 128 bytes
-    #[arg(long, value_name = "NAME")]
-    pub(crate) client: Option<String>,
-    /// Which requests are retried, and when
-    #[arg(long, value_enum)]
-    pub(crate) retry: Option<RetryName>,
-    /// Maximum retries per URL
-    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
-    pub(crate) retries: Option<u32>,
-    /// Delays before a page is sent again after a failure: the first, the factor from
-    /// each to the next, and the longest, which is also the longest backoff of a key
-    #[arg(
-        long,
-        value_name = "base=TIME,factor=N,max=TIME", value_parser = of_flag::<BackoffSetting>,
-        allow_hyphen_values = true
-    )]
-    pub(crate) backoff: Option<BackoffSetting>,
-    /// Random part of these delays: none, full, equal or decorrelated
-    #[arg(long, value_name = "KIND", value_parser = of_flag::<JitterSetting>)]
-    pub(crate) jitter: Option<JitterSetting>,
-    /// Retries of each key: per served request, per second, and at once
-    // Spelled as in a policy.
-    #[serde(rename = "retry_budget")]
-    #[arg(
-        long,
-        value_name = "ratio=R,per_second=N,burst=N", value_parser = of_flag::<RetryBudgetSetting>,
-        allow_hyphen_values = true
-    )]
-    pub(crate) retry_budget: Option<RetryBudgetSetting>,
-    /// Failures in a row after which a key rests, its first rest, which doubles, and the longest
-    #[arg(
-        long,
-        value_name = "failures=N,open=TIME,open_max=TIME", value_parser = of_flag::<BreakerSetting>,
-        allow_hyphen_values = true
-    )]
-    pub(crate) breaker: Option<BreakerSetting>,
-    /// Share of the rate that remains after a congestion event, with --law aimd (default 0.8)
-    #[arg(long, value_name = "SHARE", value_parser = number, allow_hyphen_values = true)]
-    pub(crate) cut: Option<f64>,
-    /// Fail a host's URLs when it serves no request for this long while it receives some (default
-    /// 15m)
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) give_up_after: Option<Span>,
-    /// Maximum time for one attempt, to the last byte (default 30s)
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) timeout: Option<Span>,
-    /// Maximum size of a decoded body (default 16MiB); a longer one is dropped and its URL fails
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) max_body: Option<Size>,
-    /// Send through this proxy (http, https, socks5); several proxies take turns (--proxy-by)
-    #[arg(long, value_name = "URL")]
-    pub(crate) proxy: Vec<String>,
-    /// Whether each attempt, page or host has a proxy of its own, if there are several
-    #[arg(long, value_enum, value_name = "WHAT")]
-    pub(crate) proxy_by: Option<ProxyBy>,
-    /// Do not fetch or obey robots.txt
-    #[arg(long)]
-    pub(crate) no_robots: bool,
-    /// User-Agent of every request; its product token selects the robots.txt rules
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) user_agent: Option<String>,
-    /// Product token that selects the robots.txt rules, instead of the one in --user-agent
-    #[arg(long, value_name = "NAME")]
-    pub(crate) robots_token: Option<String>,
-    /// Store no cookies and send none
-    #[arg(long)]
-    pub(crate) no_cookies: bool,
-    /// Save bodies under DIR, one folder per host
-    #[arg(long, value_name = "DIR")]
-    pub(crate) save: Option<PathBuf>,
-    /// Write one JSON line per URL to FILE (`-` is standard output)
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Form of the summary at the end
-    #[arg(long, value_enum)]
-    pub(crate) summary: Option<SummaryForm>,
-    /// Keep the run's state in DIR: a killed run continues when it is started again with the same
-    /// DIR
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state: Option<PathBuf>,
-}
+use crate::units::{Memory, RateText};
 
 /// The settings after layering and checking.
 #[derive(Clone, Debug)]
@@ -256,6 +78,9 @@ pub(crate) struct Settings {
     pub(crate) max_body: u64,
     pub(crate) proxies: Vec<String>,
     pub(crate) proxy_by: ProxyBy,
+    pub(crate) request: RequestSettings,
+    pub(crate) bounds: Bounds,
+    pub(crate) connect: ConnectSettings,
     pub(crate) robots: bool,
     pub(crate) user_agent: String,
     /// The product token that selects the robots.txt rules.
@@ -296,8 +121,11 @@ impl Settings {
         Self::checked(flags.over(file)).map_err(Wrong)
     }
 
-    pub(crate) fn checked(knobs: Knobs) -> Result<Self, String> {
+    pub(crate) fn checked(mut knobs: Knobs) -> Result<Self, String> {
         knobs.all_in_force()?;
+        let request = RequestSettings::checked(&mut knobs)?;
+        let bounds = Bounds::checked(&mut knobs)?;
+        let connect = ConnectSettings::checked(&mut knobs)?;
         let numbers = OperatorNumbers {
             rate: knobs.rate.as_ref().map(|rate| rate.per_s),
             burst: knobs.burst,
@@ -315,16 +143,10 @@ impl Settings {
         within("retries", knobs.retries.map(f64::from), 0.0, 1e3)?;
         within("max-hosts", knobs.max_hosts.map(f64::from), 1.0, 1e9)?;
         within("max-rps", knobs.max_rps, 1e-6, 1e6)?;
-        for proxy in &knobs.proxy {
-            let url = url::Url::parse(proxy);
-            let proxy = crate::fetch::without_login(proxy);
-            let url = url.map_err(|why| format!("--proxy {proxy}: {}", url_words(why)))?;
-            if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") {
-                return Err(format!(
-                    "--proxy {proxy}: use http, https, socks5 or socks5h"
-                ));
-            }
-        }
+        knobs
+            .proxy
+            .iter()
+            .try_for_each(|proxy| check_proxy(proxy))?;
         let user_agent = knobs.user_agent.unwrap_or_else(|| USER_AGENT.to_owned());
         if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
             return Err("--user-agent: must be visible characters on one line".to_owned());
@@ -384,6 +206,9 @@ impl Settings {
             max_body: knobs.max_body.map_or(MAX_BODY_DEFAULT, |size| size.0),
             proxies: knobs.proxy,
             proxy_by: knobs.proxy_by.unwrap_or_default(),
+            request,
+            bounds,
+            connect,
             robots: !knobs.no_robots && profile == Profile::Crawler,
             user_agent,
             robots_token,
@@ -394,6 +219,19 @@ impl Settings {
             state: knobs.state,
         })
     }
+}
+
+/// Checks that `proxy` is the URL of a proxy.
+fn check_proxy(proxy: &str) -> Result<(), String> {
+    let url = url::Url::parse(proxy);
+    let proxy = crate::fetch::without_login(proxy);
+    let url = url.map_err(|why| format!("--proxy {proxy}: {}", url_words(why)))?;
+    if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") {
+        return Err(format!(
+            "--proxy {proxy}: use http, https, socks5 or socks5h"
+        ));
+    }
+    Ok(())
 }
 
 /// Returns a job scraper's maximum of requests in flight for an amount of memory.
@@ -428,30 +266,6 @@ fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), Str
             "--{name} {value}: must be between {low} and {high}"
         )),
         _ => Ok(()),
-    }
-}
-
-/// Layers settings: the fields that are options, and then the others.
-macro_rules! layered {
-    ($over:ident, $under:ident, $($option:ident)*, $($other:ident: $value:expr),*) => {
-        Self { $($option: $over.$option.or($under.$option),)* $($other: $value,)* }
-    };
-}
-
-impl Knobs {
-    /// Returns these settings, with `under` for each one that is not set.
-    fn over(self, under: Self) -> Self {
-        let proxy = [self.proxy, under.proxy];
-        layered! {
-            self, under,
-            profile rate limits policy labels burst in_flight law key concurrency max_hosts max_rps
-            site_rps memory_cap coordinator on_unavailable store store_password_file store_unavailable
-            lease token_file client retry retries backoff jitter retry_budget breaker cut give_up_after
-            timeout max_body proxy_by user_agent robots_token save output summary state,
-            proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
-            no_robots: self.no_robots || under.no_robots,
-            no_cookies: self.no_cookies || under.no_cookies
-        }
     }
 }
 

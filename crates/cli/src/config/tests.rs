@@ -164,9 +164,19 @@ fn the_example_shows_every_key_and_is_valid() {
         })
         .flat_map(|line| [line, "\n"])
         .collect();
-    // A store excludes a coordinator.
+    // A store excludes a coordinator, and these exclude another key.
     let is_other = |line: &&str| {
-        let others = ["coordinator", "client", "token-file", "on-unavailable"];
+        let others = [
+            "coordinator",
+            "client",
+            "token-file",
+            "on-unavailable",
+            "basic-file",
+            "data-file",
+            "ipv6",
+            "resolve",
+            "insecure",
+        ];
         others.iter().any(|other| line.starts_with(other))
     };
     let stored: String = whole

@@ -7,7 +7,8 @@ use politely::core::signal::Failure;
 use super::engine::Engine;
 use super::lanes::pending::{Pending, Through};
 use super::limits::Leave;
-use super::transport::client::{Came, Get, Lost};
+use super::transport::call::Call;
+use super::transport::client::{Came, Lost};
 use super::transport::egresses::{NoEgress, WayFailed};
 
 /// Records that a request of `pending` leaves, and sends it. Returns its result, and how long it
@@ -19,23 +20,23 @@ pub(super) async fn depart(
     engine: &Engine,
     leave: &mut Leave,
     pending: &mut Pending,
-    get: Get<'_>,
+    call: Call<'_>,
 ) -> Result<(Came, Duration), NoEgress> {
     let now = engine.limits.now();
     let egress = engine
         .egresses
-        .choose(now, pending, get.url, leave.egress)?;
+        .choose(now, pending, call.url, leave.egress)?;
     took(pending, egress);
-    if !engine.write_sent(leave) {
+    if !engine.write_sent(leave) || !engine.write_once(pending) {
         return Err(NoEgress::Before(now));
     }
     leave.sent();
     let began = Instant::now();
-    let came = leave.during(fetch(engine, pending, egress, get)).await?;
+    let came = leave.during(fetch(engine, pending, egress, call)).await?;
     Ok((came, began.elapsed()))
 }
 
-/// Sends a GET through `egress`, and through others while egresses fail.
+/// Sends a request through `egress`, and through others while egresses fail.
 ///
 /// An answer that broke at a proxy which forwards may be the proxy's fault or the host's. Another
 /// proxy decides: if an answer comes through it, the first one failed.
@@ -46,33 +47,34 @@ async fn fetch(
     engine: &Engine,
     pending: &mut Pending,
     mut egress: usize,
-    get: Get<'_>,
+    call: Call<'_>,
 ) -> Result<Came, NoEgress> {
     let mut doubted: Option<(usize, WayFailed)> = None;
     loop {
-        let ended = engine.clients.get(egress, engine.hosts(), get).await;
+        let ended = engine.clients.call(egress, engine.hosts(), call).await;
         let why = match ended {
             Ok(Came::Failed(mut lost)) if lost.failure == Failure::Connect => {
                 // The proxy works, and it cannot reach the host.
-                engine.egresses.worked(egress, get.url);
+                engine.egresses.worked(egress, call.url);
                 lost.words.insert_str(0, &engine.egresses.through(egress));
                 return Ok(Came::Failed(lost));
             }
             Ok(Came::Answer(answer)) => {
-                engine.egresses.worked(egress, get.url);
+                engine.egresses.worked(egress, call.url);
                 if let Some((first, why)) = doubted {
                     (engine.egresses).failed(engine.limits.now(), first, &why, true, &engine.talk);
-                    engine.egresses.keep(get.url, egress);
+                    engine.egresses.keep(call.url, egress);
                 }
                 return Ok(Came::Answer(answer));
             }
             Ok(Came::Failed(lost)) => {
                 let broke = matches!(lost.failure, Failure::Reset | Failure::Malformed);
-                if !broke || doubted.is_some() || get.is_once || pending.through.is_only() {
+                let is_once = call.is_once || !call.may_repeat;
+                if !broke || doubted.is_some() || is_once || pending.through.is_only() {
                     return Ok(Came::Failed(lost));
                 }
                 let now = engine.limits.now();
-                let Some(next) = engine.egresses.instead_of(now, egress, get.url) else {
+                let Some(next) = engine.egresses.instead_of(now, egress, call.url) else {
                     return Ok(Came::Failed(lost));
                 };
                 doubted = Some((egress, WayFailed::whole(lost.words)));
@@ -84,19 +86,19 @@ async fn fetch(
         };
         let now = engine.limits.now();
         let is_bound = pending.through.is_only();
-        if why.may_be_host && engine.egresses.refused(egress, get.url) {
+        if why.may_be_host && engine.egresses.refused(egress, call.url) {
             return Ok(unconnected(engine, egress, &why));
         }
         if let Some(next) = (engine.egresses).failed(now, egress, &why, is_bound, &engine.talk) {
             egress = next;
             took(pending, egress);
-            engine.egresses.keep(get.url, egress);
+            engine.egresses.keep(call.url, egress);
         } else if let Some(next_try) = engine.egresses.next_try(now) {
             return Err(NoEgress::Before(next_try));
         } else {
             if engine.egresses.is_fixed() && !is_bound {
                 pending.through = Through::None;
-                engine.egresses.leave(get.url, egress);
+                engine.egresses.leave(call.url, egress);
             }
             return Ok(unconnected(engine, egress, &why));
         }

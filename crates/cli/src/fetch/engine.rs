@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::Names;
 use super::crawl::{Crawl, Finished};
+use super::defaults::Defaults;
 use super::full_disk::{FullDisk, NO_ROOM, Place};
 use super::lanes::pending::Pending;
 use super::lanes::{Job, LaneId, Lanes, Take};
@@ -20,6 +21,7 @@ use super::report::failures::Failures;
 use super::report::output::{Output, Row, Written};
 use super::report::talk::Talk;
 use super::robots::Cached;
+use super::state::once::OnceLog;
 use super::state::sent::SentLog;
 use super::state::store::{Batch, Store};
 use super::transport::client::Clients;
@@ -40,11 +42,13 @@ pub(crate) struct Engine {
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
     pub(crate) egresses: Egresses,
+    pub(crate) defaults: Defaults,
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
+    pub(crate) once: Option<OnceLog>,
     pub(crate) failures: Failures,
     pub(crate) talk: Talk,
     pub(super) names: Names,
@@ -84,11 +88,13 @@ pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
+    pub(crate) defaults: Defaults,
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
+    pub(crate) once: Option<OnceLog>,
     pub(crate) talk: Talk,
     pub(crate) names: Names,
 }
@@ -102,11 +108,13 @@ impl Engine {
             settings,
             limits,
             clients,
+            defaults,
             policy,
             crawl,
             output,
             store,
             sent,
+            once,
             talk,
             names,
         } = parts;
@@ -120,11 +128,13 @@ impl Engine {
             settings,
             limits,
             clients,
+            defaults,
             policy,
             crawl,
             output,
             store,
             sent,
+            once,
             failures: Failures::default(),
             talk,
             names,
@@ -318,7 +328,12 @@ impl Engine {
             self.failures.add(row, why);
         }
         let status = match row.error {
-            None => Some(row.status.unwrap_or(200)),
+            // A status that the user accepts may be another one.
+            None => Some(
+                row.status
+                    .filter(|status| (200..=299).contains(status))
+                    .unwrap_or(200),
+            ),
             // An answer can be spoiled although its status is good.
             Some(_) => row.status.filter(|status| !(200..=299).contains(status)),
         };
@@ -328,6 +343,9 @@ impl Engine {
             status,
         };
         self.write_row(row, Some(finished));
+        if !self.full_disk.is_full() {
+            self.forget_once(pending);
+        }
     }
 
     /// Writes the result line of an input line that is no page.
@@ -471,6 +489,6 @@ impl Engine {
     }
 
     async fn resolve(&self, lane: u32) {
-        super::worker::resolve(self, lane).await;
+        super::resolve::resolve(self, lane).await;
     }
 }

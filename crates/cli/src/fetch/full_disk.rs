@@ -15,6 +15,8 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::fault::machine::PROBE_EVERY;
 
+use url::Url;
+
 use super::crawl::{Finished, Kept};
 use super::engine::Engine;
 use super::lanes::LaneId;
@@ -245,7 +247,9 @@ impl Engine {
                 let (Some(kept), Some(page)) = (self.crawl.kept(), &page) else {
                     return Ok(());
                 };
-                if !kept.is_open(&page.url) {
+                let origin = self.lock().lanes.lane(page.lane).origin.to_string();
+                let origin = Url::parse(&origin).map_err(|why| why.to_string())?;
+                if !kept.is_unfinished(&origin, &page.url) {
                     // The write that failed is there all the same.
                     return Ok(());
                 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::Method;
 use politely::cells::{Risk, Severity};
 use politely::core::Timestamp;
 use politely::core::gate::HoldReason;
@@ -62,6 +63,8 @@ pub(crate) struct Limits {
     /// The longest wait that keeps a run alive.
     give_up_after: Duration,
     trace: Trace,
+    /// The method of requests, for rules about methods.
+    pub(super) method: Method,
 }
 
 /// The permit of one request.
@@ -137,6 +140,7 @@ impl Limits {
             rate_start: start.rate,
             give_up_after: settings.give_up_after,
             trace: Trace::default(),
+            method: settings.request.method(),
         })
     }
 

@@ -9,15 +9,19 @@
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
 //!
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
-//! the state that they share, `fill` takes pages out of the crawl, `worker` sends one request,
-//! `depart` chooses its egress, `retry` decides what follows a request that failed, `limits` asks
-//! for permits, `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots`
-//! obeys robots.txt of each origin, and `trace` sends spans and numbers to a collector.
+//! the state that they share, `fill` takes pages out of the crawl, `filter` leaves URLs of the
+//! input out, `worker` sends one request, `request` is what makes it more than a GET, `defaults`
+//! what the settings add to it, `depart` chooses its egress, `retry` decides what follows a request
+//! that failed, `limits` asks for permits, `resolve` looks a host up where its address is its key,
+//! `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots` obeys robots.txt
+//! of each origin, and `trace` sends spans and numbers to a collector.
 
 mod crawl;
+mod defaults;
 mod depart;
 mod engine;
 mod fill;
+mod filter;
 mod fleet;
 mod full_disk;
 mod input;
@@ -27,6 +31,8 @@ mod limits;
 mod own_machine;
 mod refusals;
 mod report;
+mod request;
+mod resolve;
 mod retry;
 mod robots;
 mod robots_answer;
@@ -49,7 +55,9 @@ use crate::config::{Settings, SummaryForm};
 use crate::exit::{Exit, Wrong, make_folder};
 
 use crawl::Crawl;
+use defaults::Defaults;
 use engine::{Engine, Parts};
+use filter::Filter;
 #[cfg(feature = "proxy")]
 pub(crate) use fleet::limiter;
 use input::ingest::{Ingest, Ingested};
@@ -70,7 +78,13 @@ pub(crate) use transport::{
 
 /// Runs `politely fetch` with the arguments of the command line.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
+    let secret = crate::config::first_secret(&args.knobs.header);
     let settings = Settings::layered(args.config.as_deref(), args.knobs)?;
+    if let Some(name) = secret {
+        crate::log::say(&format!(
+            "warning: --header {name}: other users see it in the list of processes; use --header @FILE"
+        ));
+    }
     if args.urls.iter().any(|given| input::lines::is_list(given)) {
         crate::log::say("hint: a list of URLs goes to --input FILE");
     }
@@ -116,6 +130,13 @@ pub(crate) fn fetch(
         }
         sources = Sources::open(&["-".to_owned()], None)?;
     }
+    let defaults = Defaults::read(&settings.request)?;
+    if settings.connect.is_insecure {
+        crate::log::say(
+            "warning: --insecure: no certificate is checked, so anyone on the way may answer",
+        );
+    }
+    let filter = Filter::new(&settings.bounds)?;
     let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;
     let clients = clients.reading_bodies(limits.needs_bodies());
@@ -126,6 +147,7 @@ pub(crate) fn fetch(
     let State {
         store,
         sent,
+        once,
         known,
         crawl,
         finished: earlier,
@@ -148,17 +170,20 @@ pub(crate) fn fetch(
         settings,
         limits,
         clients,
+        defaults,
         policy,
         crawl,
         output,
         store,
         sent,
+        once,
         talk,
         names,
     }));
     engine.recover(known);
     let ingest = Ingest {
         sources,
+        filter,
         is_complete,
         is_resumed,
     };
@@ -202,7 +227,9 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     let showing = tokio::spawn(progress::show(Arc::clone(&engine), earlier));
     let listening = tokio::spawn(listen(Arc::clone(&engine)));
     let heeding = tokio::spawn(Arc::clone(&engine).heed());
+    let ending = tokio::spawn(end_in_time(Arc::clone(&engine)));
     engine.run().await;
+    ending.abort();
     heeding.abort();
     engine.limits.settle().await;
     listening.abort();
@@ -231,6 +258,16 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
         earlier,
     };
     end.tell(&engine)
+}
+
+/// Stops the run at its deadline, if it has one.
+async fn end_in_time(engine: Arc<Engine>) {
+    if let Some(deadline) = engine.settings.bounds.deadline {
+        tokio::time::sleep(deadline).await;
+        let text = format!("--deadline: the run ends after {deadline:?}");
+        engine.talk.say(&text);
+        engine.stop();
+    }
 }
 
 /// Stops the run after Ctrl-C, SIGTERM or SIGHUP, and lets requests in flight finish. A second
@@ -298,7 +335,9 @@ fn spares(output: &Path, sources: &Sources, dir: Option<&Path>) -> Result<(), Wr
 }
 
 fn output_of(settings: &Settings, crawl: &Crawl) -> Result<Output, Wrong> {
-    let is_open = crawl.kept().map(|kept| move |url: &str| kept.is_open(url));
+    let is_open = crawl
+        .kept()
+        .map(|kept| move |url: &str, request: Option<u128>| kept.is_open(url, request));
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
         Some(path) => Output::file(path, is_open),

@@ -24,13 +24,15 @@ const QUARANTINES_BLOCKED: u8 = 3;
 pub(super) fn look(
     engine: &Engine,
     lane: LaneId,
-    purpose: Purpose,
+    pending: &Pending,
     url: &Url,
     came: &Came,
     report: &Report,
 ) -> (Look, Alike) {
-    // The processes of a fleet have different pages, and could not agree on a proof.
-    if engine.limits.is_fleet() {
+    let purpose = pending.purpose;
+    // The processes of a fleet have different pages, and could not agree on a proof. A page that
+    // must not be requested twice cannot wait for one.
+    if engine.limits.is_fleet() || !pending.may_repeat() {
         return (Look::default(), Alike::Status);
     }
     let sample = match (came, purpose) {
@@ -108,7 +110,7 @@ pub(super) fn keep(
         latency_ms: last.report.latency.as_millis() as u64,
         saved: (engine.settings.save.as_ref())
             .filter(|_| error.is_none())
-            .map(|dir| place(dir, last.url)),
+            .map(|dir| place(dir, last.url, pending.page.id())),
         error,
         onward,
         pending,

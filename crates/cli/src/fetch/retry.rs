@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use http::Method;
 use politely::core::host::Directions;
 use politely::core::retry::{BudgetRule, GiveUpReason, Next, Policy, Refusals};
 use politely::core::signal::{Report, Signal};
@@ -88,14 +89,12 @@ pub(super) fn after_failure(
         Refusals::Fail if policy.budget.is_none() => &mut [],
         _ => &mut accounts[..],
     };
-    let next = policy.decide(
-        &pending.attempt,
-        report,
-        verdict,
-        accounts,
-        &mut engine.rng(),
-        now,
-    );
+    let mut attempt = pending.attempt.as_resent(true, report);
+    if pending.may_repeat() {
+        // The policy names the methods that may be sent twice, and this request may be as well.
+        attempt.method = Method::GET;
+    }
+    let next = policy.decide(&attempt, report, verdict, accounts, &mut engine.rng(), now);
     let after = match next {
         Next::GiveUp(GiveUpReason::Host(why)) => {
             After::Over(Some(lanes.lane(lane).why_given_up(why)))

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use http::Method;
 use politely::core::gate::HoldReason;
 use politely::policy::{CLIENT, Rule, RuleBook};
 use politely::{Key, MissingLabel, Plan, Report, RequestView};
@@ -42,7 +41,7 @@ impl Limits {
         self.limiter.plan(RequestView {
             keys: vec![key.clone()],
             url,
-            method: &Method::GET,
+            method: &self.method,
             // The labels of this process are filled in already.
             labels: &|_| None,
         })

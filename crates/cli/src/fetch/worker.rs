@@ -3,13 +3,15 @@
 
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use http::{HeaderMap, Method};
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
-use politely::core::signal::{Report, Resource, Signal, WallClock, classify};
+use politely::core::signal::{Alike, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
-use politely::redirect::{HOPS_MAX, follow};
+use politely::redirect::follow;
 use url::Url;
 
 use super::depart::depart;
@@ -23,9 +25,11 @@ use super::own_machine;
 use super::refusals::{blocked, keep, look, say_doubt};
 use super::report::output::Row;
 use super::report::save::place;
+use super::request;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots_answer::robots_over;
-use super::transport::client::{Answer, Body, Came, Get};
+use super::transport::call::{Body, Call};
+use super::transport::client::{Answer, Came};
 use super::transport::egresses::NoEgress;
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
@@ -50,19 +54,25 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         mut pending,
         permit: mut leave,
     } = job;
-    let page = pending.purpose == Purpose::Page;
-    let Some(url) = pending.url() else {
-        drop(leave);
-        let error = Some("the URL in the queue is damaged");
-        return finish(engine, lane, &pending, None, error);
+    let (url, content) = match prepared(engine, &pending) {
+        Ok(prepared) => prepared,
+        Err(why) => {
+            drop(leave);
+            return finish(engine, lane, &pending, None, Some(why));
+        }
     };
-    let get = Get {
+    let (method, may_repeat) = (pending.method(), pending.may_repeat());
+    let call = Call {
+        method: &method,
         url: &url,
-        body: body(engine, page),
+        headers: &headers(engine, &pending),
+        content: &content,
+        may_repeat,
+        body: body(engine, &pending),
         is_once: pending.begins_again(),
         needs_start: leave.needs_body(),
     };
-    let (came, took) = match depart(engine, &mut leave, &mut pending, get).await {
+    let (came, took) = match depart(engine, &mut leave, &mut pending, call).await {
         Ok(ended) => ended,
         Err(NoEgress::Before(not_before)) => {
             drop(leave);
@@ -73,21 +83,15 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
             return finish(engine, lane, &pending, None, Some(&why));
         }
     };
-    if own_machine::is_at_fault(engine, lane, &came) {
+    if own_machine::is_at_fault(engine, lane, &came) && (may_repeat || came.is_unsent()) {
         drop(leave);
         return unsent(engine, lane, pending, engine.limits.now());
     }
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
-    let (look, alike) = look(engine, lane, pending.purpose, &url, &came, &report);
-    let can_check = pending.purpose == Purpose::Proof || page && engine.keeps_refused(lane);
-    let mut report = Report {
-        alike,
-        can_check,
-        failed_before: pending.attempt.failures.own > 0,
-        ..report
-    };
+    let (look, alike) = look(engine, lane, &pending, &url, &came, &report);
+    let mut report = of_page(report, alike, &pending, engine.keeps_refused(lane));
     pending.status = report.status;
     let about = hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
@@ -98,8 +102,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     follow_rule(engine, plan.as_ref(), &report, answer, &about);
     if let Some(why) = came.no_room() {
-        engine.no_room(Place::Save, why);
-        return unsent(engine, lane, pending, engine.limits.now());
+        return unsaved(engine, lane, pending, why);
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -116,10 +119,10 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         policy: policy.as_deref().unwrap_or(&engine.policy),
         learned,
         served: is_served(&engine.policy, &report, pending.purpose),
-        first_try: page && pending.is_untried(),
+        first_try: pending.is_untried_page(),
         look,
         doubt: directions.doubt,
-        page_url: page.then_some((&url, pending.is_at_lasting_url())),
+        page_url: (pending.is_plain_page()).then_some((&url, pending.is_at_lasting_url())),
     };
     if let Some(why) = blocked(&report, &directions) {
         let mut shared = engine.lock();
@@ -147,11 +150,37 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
 }
 
+/// Returns the URL and the body of a request, or why its page ends without it.
+fn prepared(engine: &Engine, pending: &Pending) -> Result<(Url, Bytes), &'static str> {
+    let url = pending.url().ok_or("the URL in the queue is damaged")?;
+    if engine.was_sent(pending) {
+        return Err(
+            "it was in flight when an earlier run ended, may have been processed, and is not sent twice",
+        );
+    }
+    let content = match &pending.page.request {
+        Some(request) if !pending.is_rewritten => request.body(&engine.defaults),
+        _ => Some(Bytes::new()),
+    };
+    let content = content.ok_or("--data or --data-file is not the one that it was added with")?;
+    Ok((url, content))
+}
+
+/// Returns the fields of a request. A robots.txt is requested without those of pages.
+fn headers(engine: &Engine, pending: &Pending) -> HeaderMap {
+    if matches!(pending.purpose, Purpose::Robots(_)) {
+        return HeaderMap::new();
+    }
+    let request = pending.page.request.as_deref();
+    let defaults = &engine.defaults;
+    request::headers(request, defaults, pending.is_rewritten, pending.is_away)
+}
+
 /// Returns the use of a body of a page, or of a robots.txt or a proof.
-fn body(engine: &Engine, is_page: bool) -> Body<'_> {
-    match (&engine.settings.save, is_page) {
+fn body<'a>(engine: &'a Engine, pending: &Pending) -> Body<'a> {
+    match (&engine.settings.save, pending.purpose == Purpose::Page) {
         (_, false) => Body::Keep(ROBOTS_MAX),
-        (Some(dir), true) => Body::Save(dir),
+        (Some(dir), true) => Body::Save(dir, pending.page.id()),
         (None, true) => Body::Count,
     }
 }
@@ -164,9 +193,16 @@ fn next_step(
     last: &Last<'_>,
     directions: &Directions,
 ) -> After {
+    if let Came::Answer(answer) = last.came
+        && is_accepted(engine, pending, answer)
+        && may_be_page(answer, last.report.signal)
+    {
+        return After::Over(answer.spoiled.clone());
+    }
     if last.report.signal == Signal::Ok {
         let wait_max = engine.policy.retry_after_max;
-        after(pending, last.came, last.report, last.url, wait_max)
+        let hops_max = engine.settings.bounds.redirects_max;
+        after(pending, last, hops_max, wait_max)
     } else {
         after_failure(engine, lane, pending, last, directions)
     }
@@ -239,6 +275,7 @@ fn follow_rule(
 /// Puts a request back that did not leave, or whose answer cannot be kept: this machine is at
 /// fault, or no egress works. It does not leave before `not_before`.
 fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: Timestamp) {
+    may_leave_again(engine, &pending);
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();
@@ -248,6 +285,40 @@ fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: 
     }
     lanes.put_back(lane, pending, now.max(not_before), now);
     lanes.came_back(lane, now);
+}
+
+/// Records that a request may leave again, since the server did not process it. A redirect that
+/// follows one that was processed changes nothing.
+fn may_leave_again(engine: &Engine, pending: &Pending) {
+    if !pending.is_rewritten {
+        engine.forget_once(pending);
+    }
+}
+
+/// Adds to a report what its page knows, and whether its lane `keeps_refused` pages.
+fn of_page(report: Report, alike: Alike, pending: &Pending, keeps_refused: bool) -> Report {
+    let can_check = match pending.purpose {
+        Purpose::Proof => true,
+        Purpose::Page => keeps_refused,
+        Purpose::Robots(_) => false,
+    };
+    Report {
+        alike,
+        can_check,
+        failed_before: pending.attempt.failures.own > 0,
+        ..report
+    }
+}
+
+/// Handles an answer whose body has no room, because of `why`.
+fn unsaved(engine: &Engine, lane: LaneId, pending: Box<Pending>, why: &str) {
+    engine.no_room(Place::Save, why);
+    if pending.may_repeat() {
+        return unsent(engine, lane, pending, engine.limits.now());
+    }
+    let method = pending.method();
+    let error = format!("the answer was not saved: {why} ({method} is not sent twice)");
+    finish(engine, lane, &pending, None, Some(&error));
 }
 
 /// Returns the meaning of an answer, and the rule about answers that gave it.
@@ -271,14 +342,20 @@ fn report<'a>(
 
 /// Decides what follows an answered request. A redirect whose Retry-After is longer than `wait_max`
 /// is not followed.
-fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: Duration) -> After {
-    let Came::Answer(answer) = came else {
+fn after(pending: &Pending, last: &Last<'_>, hops_max: usize, wait_max: Duration) -> After {
+    let Came::Answer(answer) = last.came else {
         return After::Over(None);
     };
     let page = pending.purpose == Purpose::Page;
-    let hops_max = if page { HOPS_MAX } else { ROBOTS_REDIRECTS_MAX };
-    match follow(answer.status, &answer.headers, url, pending.hops, hops_max) {
-        Some(Ok(to)) => match report.target_after {
+    let hops_max = if page { hops_max } else { ROBOTS_REDIRECTS_MAX };
+    match follow(
+        answer.status,
+        &answer.headers,
+        last.url,
+        pending.hops,
+        hops_max,
+    ) {
+        Some(Ok(to)) => match last.report.target_after {
             Some(wait) if wait > wait_max => {
                 let seconds = wait.as_secs();
                 After::Over(Some(format!(
@@ -288,17 +365,24 @@ fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: D
             _ => After::Onward(to),
         },
         Some(Err(why)) => After::Over(Some(why.to_string())),
-        None => After::Over(fault(answer)),
+        None if page || !answer.status.is_success() => After::Over(Some(status_words(answer))),
+        None => After::Over(answer.spoiled.clone()),
     }
 }
 
-/// Returns the error of an answer that will not be retried.
-fn fault(answer: &Answer) -> Option<String> {
-    if answer.status.is_success() {
-        answer.spoiled.clone()
-    } else {
-        Some(status_words(answer))
+/// Returns whether an answer may be a page. A good status may hide a refusal, and a bad one does
+/// not have to be one.
+fn may_be_page(answer: &Answer, signal: Signal) -> bool {
+    match signal {
+        Signal::Ok => true,
+        Signal::Blocked => false,
+        signal => !signal.is_refusal() && !answer.status.is_success(),
     }
+}
+
+/// Returns whether an answer to a page counts as fetched.
+fn is_accepted(engine: &Engine, pending: &Pending, answer: &Answer) -> bool {
+    pending.purpose == Purpose::Page && engine.settings.bounds.accepted.contains(answer.status)
 }
 
 /// Ends a page.
@@ -318,11 +402,23 @@ fn finish(
         }
         came_back(lanes, lane, now, last, None);
         lanes.over(lane, error.is_some());
+        if let Some(most) = engine.settings.bounds.bytes_max
+            && let bytes = lanes.sum().bytes
+            && bytes >= most
+            && !engine.is_stopping()
+        {
+            engine
+                .talk
+                .say(&format!("--max-bytes: the run ends after {bytes} bytes"));
+            engine.stop();
+        }
         lanes.lane(lane).keys[0][0].clone()
     };
     let report = last.map(|last| last.report);
     let saved = match (&engine.settings.save, last, error) {
-        (Some(dir), Some(last), None) => Some(place(dir, last.url)),
+        (Some(dir), Some(last), None) if pending.method() != Method::HEAD => {
+            Some(place(dir, last.url, pending.page.id()))
+        }
         _ => None,
     };
     let row = Row {
@@ -336,6 +432,7 @@ fn finish(
         latency_ms: report.map_or(0, |report| report.latency.as_millis() as u64),
         saved,
         error,
+        page: pending.page.request.as_deref().into(),
     };
     engine.write(pending, &row);
 }
@@ -348,6 +445,7 @@ fn again(
     delay: Duration,
     last: &Last<'_>,
 ) {
+    may_leave_again(engine, &pending);
     let mut shared = engine.lock();
     let lanes = &mut shared.lanes;
     let now = engine.limits.now();
@@ -396,31 +494,4 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
         None => lanes.put_redirected(lane, pending, now),
     }
     came_back(lanes, from, now, Some(last), None);
-}
-
-/// Resolves the address of a lane's host. If that fails, its key is the host, and the fetch will
-/// report the reason.
-pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
-    let origin = engine.lock().lanes.lane(lane).origin.to_string();
-    let Ok(url) = Url::parse(&origin) else { return };
-    let host = url.host_str().unwrap_or_default().to_owned();
-    let looking_up = engine.clients.resolver().lookup(&host);
-    let lookup = tokio::time::timeout(engine.settings.timeout, looking_up).await;
-    // The smallest address, so that all runs and hosts of one machine agree.
-    let address = lookup
-        .ok()
-        .and_then(Result::ok)
-        .and_then(|found| found.into_iter().min());
-    let key = address.map(Key::address).or_else(|| Key::of_url(&url).ok());
-    let keys = key
-        .into_iter()
-        .map(|key| engine.limits.with_shared(key, &url))
-        .collect();
-    {
-        let mut shared = engine.lock();
-        let now = engine.limits.now();
-        shared.lanes.resolved(lane, keys, now);
-        engine.introduce(shared.lanes.lane_mut(lane));
-    }
-    engine.look_again();
 }

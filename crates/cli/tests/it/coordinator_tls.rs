@@ -118,6 +118,49 @@ async fn the_rust_client_trusts_the_authority_it_is_told_of() {
     assert!(why.contains("nothing.pem"), "{why}");
 }
 
+/// A coordinator is a page behind TLS that wants a token.
+#[test]
+fn fetch_trusts_the_authority_of_a_file_and_every_certificate_if_it_is_told_to() {
+    let coordinator = Secured::start();
+    let fetch = |flags: &[&str]| {
+        let mut command = politely();
+        command.args(["fetch", "--no-robots", "--retries", "0", "--bearer-file"]);
+        command.arg(coordinator.path("token")).args(flags);
+        run(command.arg(format!("{}/api/v1/stats", coordinator.url)))
+    };
+    let ca = coordinator.path("ca.pem").display().to_string();
+    let said = fetch(&["--ca", &ca]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let said = fetch(&["--insecure"]);
+    assert_eq!(
+        (said.code, said.lines("warning: --insecure").len()),
+        (0, 1),
+        "{}",
+        said.err
+    );
+    let said = fetch(&[]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(!said.lines("certificate").is_empty(), "{}", said.err);
+    for (file, why) in [
+        ("nothing.pem", "nothing.pem"),
+        ("token", "no certificate in it"),
+    ] {
+        let file = coordinator.path(file).display().to_string();
+        let said = fetch(&["--ca", &file]);
+        assert_eq!(
+            (said.code, said.err.lines().count()),
+            (2, 1),
+            "{}",
+            said.err
+        );
+        assert!(
+            said.err.contains("--ca ") && said.err.contains(why),
+            "{}",
+            said.err
+        );
+    }
+}
+
 #[test]
 fn fetch_trusts_the_authority_in_its_environment() {
     let coordinator = Secured::start();

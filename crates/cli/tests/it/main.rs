@@ -6,6 +6,7 @@
 mod audit_after_kills;
 mod bad_input;
 mod bad_pages;
+mod bounds;
 mod changed_limits;
 mod cookies;
 mod coordinator_fetch;
@@ -51,7 +52,10 @@ mod proxy;
 mod proxy_by;
 mod python_client;
 mod real_peers;
+mod recorder;
 mod refusals;
+mod repeats;
+mod requests;
 mod resume;
 mod run;
 mod run_ends;

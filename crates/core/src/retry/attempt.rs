@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 
 use crate::fault::Failures;
-use crate::signal::{Report, Signal};
+use crate::signal::{Failure, Report, Signal};
 
 /// The attempt that a report is about. Start with [`Attempt::first`], go on with
 /// [`Attempt::following`].
@@ -40,11 +40,16 @@ impl Attempt {
     }
 
     /// Returns this attempt as one of a safe method, if `resends` says that its method may be sent
-    /// again after a refusal, and `report` is one: the server did not process the request.
+    /// again after a refusal, and the server did not process the request: `report` is a refusal,
+    /// or there was no connection.
     #[must_use]
     pub fn as_resent(&self, resends: bool, report: &Report) -> Self {
         let mut attempt = self.clone();
-        if resends && report.signal == Signal::RateLimited && report.failure.is_none() {
+        let is_unprocessed = match report.failure {
+            None => report.signal == Signal::RateLimited,
+            Some(failure) => matches!(failure, Failure::Connect | Failure::Resolver),
+        };
+        if resends && is_unprocessed {
             attempt.method = Method::GET;
         }
         attempt
@@ -84,6 +89,32 @@ impl Attempt {
             self.consecutive_429.saturating_add(1)
         } else {
             0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_resent_only_if_the_server_did_not_process_it() {
+        let report = |signal, failure| Report {
+            failure,
+            ..Report::of(signal)
+        };
+        for (report, is_resent) in [
+            (report(Signal::RateLimited, None), true),
+            (report(Signal::Unreachable, Some(Failure::Connect)), true),
+            (report(Signal::Unreachable, Some(Failure::Resolver)), true),
+            (report(Signal::Unreachable, Some(Failure::Timeout)), false),
+            (report(Signal::Unreachable, Some(Failure::Reset)), false),
+            (report(Signal::Overloaded, None), false),
+        ] {
+            let attempt = Attempt::first(Method::POST);
+            let method = attempt.as_resent(true, &report).method;
+            assert_eq!(method == Method::GET, is_resent, "{report:?}");
+            assert_eq!(attempt.as_resent(false, &report).method, Method::POST);
         }
     }
 }

@@ -19,6 +19,7 @@ use super::{domain_of, input_page, random};
 use crate::exit::io_words;
 use crate::fetch::input::lines::Line;
 use crate::fetch::lanes::LaneId;
+use crate::fetch::request::PageRequest;
 
 /// The name of the one crawl.
 const CRAWL: &str = "fetch";
@@ -126,7 +127,7 @@ impl Kept {
         // RFC 2606 reserves the name, so this is no page of the input.
         let url = Url::parse(&format!("http://line.invalid/{:016x}", xxh3_64(line)));
         let url = url.map_err(|why| why.to_string())?;
-        let mut page = input_page(url, "")?;
+        let mut page = input_page(url, "", None)?;
         page.is_visited = true;
         let mut is_new = false;
         self.put(&[page], |answers| is_new = answers == [Answer::New])?;
@@ -235,18 +236,24 @@ impl Kept {
         }
     }
 
-    /// Returns whether the page of a result line has no outcome yet.
-    pub(crate) fn is_open(&self, given: &str) -> bool {
+    /// Returns whether the page of a result line has no outcome yet. `request` is the number of a
+    /// request that is not a GET of its URL.
+    pub(crate) fn is_open(&self, given: &str, request: Option<u128>) -> bool {
         let Line::Url(url) = Line::parse(given.as_bytes()) else {
             return false;
         };
-        let inner = self.lock();
-        let Ok(key) = domain_of(&url) else {
+        let known_as = request.map_or_else(|| url.as_str().to_owned(), PageRequest::known_as);
+        self.is_unfinished(&url, &known_as)
+    }
+
+    /// Returns whether the page that the crawl knows as `known_as` has no outcome yet. `origin` is
+    /// a URL of its origin.
+    pub(crate) fn is_unfinished(&self, origin: &Url, known_as: &str) -> bool {
+        let Ok(key) = domain_of(origin) else {
             return false;
         };
-        let page = inner
-            .frontier
-            .page(&self.name, url.as_str(), Some(key.as_str()));
+        let inner = self.lock();
+        let page = (inner.frontier).page(&self.name, known_as, Some(key.as_str()));
         matches!(page, Ok(Some(page)) if page.visited.is_none())
     }
 
@@ -320,7 +327,7 @@ mod tests {
     fn put(crawl: &Kept, texts: &[&str]) -> Vec<Answer> {
         let page = |text: &&str| {
             let url = Url::parse(text).unwrap();
-            input_page(url, text).unwrap()
+            input_page(url, text, None).unwrap()
         };
         let pages: Vec<_> = texts.iter().map(page).collect();
         let mut found = Vec::new();
@@ -362,7 +369,7 @@ mod tests {
             finish(&crawl, all[3], Some(404));
             finish(&crawl, all[4], None);
             assert!(crawl.is_new_line(b"nonsense").unwrap());
-            assert!(crawl.is_open(all[0]) && !crawl.is_open(all[1]));
+            assert!(crawl.is_open(all[0], None) && !crawl.is_open(all[1], None));
         }
         let crawl = Kept::open(folder.path()).unwrap();
         assert_eq!(crawl.finished().unwrap(), (1, 3));

@@ -16,6 +16,7 @@ use url::{Position, Url};
 
 use super::lanes::LaneId;
 use super::lanes::pending::Page;
+use super::request::PageRequest;
 use crate::exit::io_words;
 pub(crate) use kept::{Finished, Kept};
 
@@ -119,9 +120,23 @@ impl Vanishing {
     }
 }
 
-/// Returns a page of the input as a crawl takes it.
-pub(crate) fn input_page(url: Url, given: &str) -> Result<ValidPage, String> {
+/// Returns a page of the input as a crawl takes it. A `request` is more than a GET of `url`.
+pub(crate) fn input_page(
+    url: Url,
+    given: &str,
+    request: Option<&PageRequest>,
+) -> Result<ValidPage, String> {
     let key = domain_of(&url).map_err(|why| why.to_string())?;
+    if let Some(request) = request {
+        let mut page =
+            ValidPage::of_url(url, key.clone(), Vec::new()).map_err(|why| why.to_string())?;
+        if let Some(id) = request.id() {
+            page.url = PageRequest::known_as(id);
+        }
+        // Its bound is that of an input line.
+        page.metadata = request.stored();
+        return Ok(page);
+    }
     let metadata = if url.fragment().is_none() && url.as_str() == given {
         Vec::new()
     } else {
@@ -137,15 +152,23 @@ fn domain_of(url: &Url) -> Result<Key, politely::core::key::KeyError> {
 }
 
 fn page(taken: TakenPage) -> Page {
+    if let Some(request) = PageRequest::read(&taken.metadata) {
+        return Page {
+            url: taken.url.into(),
+            given: None,
+            request: Some(Box::new(request)),
+        };
+    }
     let given = String::from_utf8(taken.metadata).unwrap_or_default();
     Page {
         url: taken.url.into(),
         given: (!given.is_empty()).then(|| given.into()),
+        request: None,
     }
 }
 
 /// Returns a number that differs from run to run.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }
@@ -161,7 +184,7 @@ mod tests {
             panic!("no state folder");
         };
         let texts = ["http://A.com", "http://u:p@a.com/x#1", "http://a.com/#2"];
-        let given = texts.map(|text| input_page(Url::parse(text).unwrap(), text).unwrap());
+        let given = texts.map(|text| input_page(Url::parse(text).unwrap(), text, None).unwrap());
         let mut answers = Vec::new();
         let lanes = std::iter::repeat(3);
         pages

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use politely_frontier::{Answer, ValidPage};
 use url::Url;
 
-use super::lines::{Line, Place, Sources, shown, without_login};
+use super::json;
+use super::lines::{LINE_MAX, Line, Place, Sources, shown, without_login};
 use crate::exit::Wrong;
 use crate::fetch::crawl::{Crawl, input_page};
 use crate::fetch::engine::Engine;
+use crate::fetch::filter::Filter;
 use crate::fetch::lanes::{LaneId, Lanes};
 use crate::fetch::report::output::Row;
+use crate::fetch::report::page_fields::RowOfPage;
+use crate::fetch::request::{LineRequest, PageRequest};
 
 /// The pages that are added in one call. A batch is long enough to be cheap and short enough that
 /// no worker waits long.
@@ -25,11 +29,16 @@ pub(crate) struct Ingested {
     pub(crate) cut: bool,
     /// The number of lines whose page the crawl had before.
     pub(crate) known: u64,
+    /// The number of pages that are new.
+    pub(crate) new: u64,
+    /// The number of URLs that a pattern left out.
+    pub(crate) left_out: u64,
 }
 
 /// The input and its state at the start.
 pub(crate) struct Ingest {
     pub(crate) sources: Sources,
+    pub(crate) filter: Filter,
     /// Whether an earlier process read its whole input.
     pub(crate) is_complete: bool,
     /// Whether an earlier process began the run.
@@ -69,6 +78,7 @@ impl Ingest {
         complete(engine, false)?;
         let mut batch = Batch {
             engine,
+            filter: &self.filter,
             ingested,
             pages: Vec::with_capacity(BATCH),
         };
@@ -80,12 +90,26 @@ impl Ingest {
             }
             batch.line(&line, &place)?;
             // An input that pauses must not hold back its lines.
-            if batch.pages.len() >= BATCH || !self.sources.has_more_at_hand() {
+            let len_max = batch.len_max();
+            if batch.pages.len() >= len_max || !self.sources.has_more_at_hand() {
                 batch.flush()?;
+            }
+            if batch.len_max() == 0 {
+                let most = batch.ingested.new;
+                let text = format!(
+                    "--max-pages: {most} pages are taken; the rest of the input is not read"
+                );
+                engine.talk.say(&text);
+                return Ok(());
             }
         }
         batch.flush()?;
         complete(engine, true)?;
+        if ingested.left_out > 0 {
+            let left_out = ingested.left_out;
+            let text = format!("{left_out} URLs are left out by --include or --exclude");
+            engine.talk.say(&text);
+        }
         if !self.is_resumed && ingested.known > 0 {
             let known = ingested.known;
             engine.talk.say(&format!(
@@ -134,23 +158,61 @@ fn lost(engine: &Engine, why: &str) -> Wrong {
 /// Pages on their way into the crawl.
 struct Batch<'a> {
     engine: &'a Arc<Engine>,
+    filter: &'a Filter,
     ingested: &'a mut Ingested,
     pages: Vec<(Url, ValidPage)>,
 }
 
 impl Batch<'_> {
     fn line(&mut self, line: &[u8], place: &Place) -> Result<(), Wrong> {
-        let url = match Line::parse(line) {
-            Line::Nothing => return Ok(()),
-            Line::Malformed(why) => return self.malformed(line, place, &why),
-            Line::Url(url) => url,
+        let page = if !json::is_json(line) {
+            match Line::parse(line) {
+                Line::Nothing => return Ok(()),
+                Line::Malformed(why) => Err(why),
+                Line::Url(url) => {
+                    let given = String::from_utf8_lossy(line.trim_ascii());
+                    self.page(url, &given, LineRequest::default())
+                }
+            }
+        } else if line.len() >= LINE_MAX {
+            Err(format!("longer than {LINE_MAX} bytes"))
+        } else {
+            json::read(line).and_then(|read| self.json_page(read))
         };
-        let given = String::from_utf8_lossy(line.trim_ascii());
-        match input_page(url.clone(), &given) {
-            Ok(page) => self.pages.push((url, page)),
+        match page {
+            Ok((url, _)) if !self.filter.lets(&url) => self.ingested.left_out += 1,
+            Ok(page) => self.pages.push(page),
             Err(why) => self.malformed(line, place, &why)?,
         }
         Ok(())
+    }
+
+    /// Returns the most pages that are added in one call.
+    fn len_max(&self) -> usize {
+        let most = self.engine.settings.bounds.pages_max.unwrap_or(u64::MAX);
+        most.saturating_sub(self.ingested.new).min(BATCH as u64) as usize
+    }
+
+    fn json_page(&self, read: json::Read) -> Result<(Url, ValidPage), String> {
+        let given = read.url.trim();
+        let (url, mut page) = match Line::parse(given.as_bytes()) {
+            Line::Nothing => Err("`url`: not a URL".to_owned()),
+            Line::Malformed(why) => Err(format!("`url`: {why}")),
+            Line::Url(url) => self.page(url, given, read.request),
+        }?;
+        if let Some(priority) = read.priority {
+            if self.engine.store.is_none() {
+                return Err("`priority` has an effect only with --state".to_owned());
+            }
+            page.priority = priority;
+        }
+        Ok((url, page))
+    }
+
+    fn page(&self, url: Url, given: &str, line: LineRequest) -> Result<(Url, ValidPage), String> {
+        let request = PageRequest::of(&url, given, line, &self.engine.defaults);
+        let page = input_page(url.clone(), given, request.as_ref())?;
+        Ok((url, page))
     }
 
     /// Reports a line that is not a URL, once per run.
@@ -168,7 +230,12 @@ impl Batch<'_> {
             }
         }
         self.ingested.malformed += 1;
-        let line = shown(line);
+        // A JSON object may have secrets beside its URL.
+        let line = if json::is_json(line) {
+            shown(&json::shown(line))
+        } else {
+            shown(line)
+        };
         let said = format!("{place}: {why}: {}", without_login(&line));
         engine.talk.about_line(&said);
         engine.write_unlisted(&Row {
@@ -182,6 +249,7 @@ impl Batch<'_> {
             latency_ms: 0,
             saved: None,
             error: Some(why),
+            page: RowOfPage::default(),
         });
         Ok(())
     }
@@ -195,6 +263,7 @@ impl Batch<'_> {
         let mut answered = |answers: &[Answer]| {
             let count = |wanted: &Answer| answers.iter().filter(|answer| *answer == wanted).count();
             self.ingested.known += count(&Answer::Known) as u64;
+            self.ingested.new += count(&Answer::New) as u64;
             full = count(&Answer::Full) > 0;
         };
         let is_new = |answer: &Answer| *answer == Answer::New;

@@ -341,7 +341,7 @@ impl Lane {
     /// Returns the URL of the next page, if it is known.
     fn page_url(&self) -> Option<Url> {
         match self.first_awake() {
-            First::Fresh => Url::parse(&self.fresh.front()?.url).ok(),
+            First::Fresh => self.fresh.front()?.address(),
             First::Redirected | First::Ready => self.next_returned()?.url(),
             First::At(_) | First::None => None,
         }

@@ -1,11 +1,13 @@
 //! A request on its way through the lanes, with the data of its result line.
 
-use http::Method;
+use http::{Method, StatusCode};
 use politely::core::retry::Attempt;
+use politely::redirect::method_after;
 use url::Url;
 
 use super::LaneId;
 use crate::fetch::report::output::Row;
+use crate::fetch::request::PageRequest;
 
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,16 +56,43 @@ pub(crate) struct Page {
     pub(crate) url: Box<str>,
     /// The text of the input, if it differs from the URL.
     pub(crate) given: Option<Box<str>>,
+    /// The request, if it is more than a GET of the URL.
+    pub(crate) request: Option<Box<PageRequest>>,
 }
 
 impl Page {
     /// Returns the URL as it was given.
     pub(crate) fn given(&self) -> &str {
-        self.given.as_deref().unwrap_or(&self.url)
+        match &self.request {
+            Some(request) => request.given.as_deref().unwrap_or(&request.url),
+            None => self.given.as_deref().unwrap_or(&self.url),
+        }
+    }
+
+    /// Returns the URL to request.
+    pub(crate) fn address(&self) -> Option<Url> {
+        let url = self.request.as_ref().map_or(&self.url, |it| &it.url);
+        // The crawl has URLs that were parsed.
+        Url::parse(url).ok()
+    }
+
+    /// Returns the number of a request that is not a GET without a body.
+    pub(crate) fn id(&self) -> Option<u128> {
+        self.request.as_ref().and_then(|request| request.id())
+    }
+
+    fn method(&self) -> Method {
+        self.request.as_ref().map_or(Method::GET, |it| it.method())
+    }
+
+    /// Returns whether the request may be sent again although the first one may have arrived.
+    fn may_repeat(&self) -> bool {
+        self.request.as_ref().is_none_or(|it| it.may_repeat())
     }
 }
 
 /// A request that waits, is in flight, or will be retried.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) purpose: Purpose,
@@ -89,6 +118,10 @@ pub(crate) struct Pending {
     /// Whether a redirect on the way is temporary, so the page's own URL stays its address (RFC
     /// 9110, 15.4.3).
     is_temporary: bool,
+    /// Whether a redirect made it a GET without a body.
+    pub(crate) is_rewritten: bool,
+    /// Whether a redirect led it out of the origin of its page.
+    pub(crate) is_away: bool,
     /// Whether the page began again at its own URL. Its failures then count together.
     began_again: bool,
     pub(crate) through: Through,
@@ -103,16 +136,18 @@ impl Pending {
         Self {
             purpose: Purpose::Page,
             home,
-            page,
             hop: None,
             hops: 0,
             attempts: 0,
             status: None,
             refused: 0,
             blames_host: false,
-            attempt: Attempt::first(Method::GET),
+            attempt: Attempt::first(page.method()),
+            page,
             failed_at: home,
             is_temporary: false,
+            is_rewritten: false,
+            is_away: false,
             began_again: false,
             through: Through::default(),
             trouble: None,
@@ -144,8 +179,7 @@ impl Pending {
     pub(crate) fn url(&self) -> Option<Url> {
         match &self.hop {
             Some(hop) => Some(hop.clone()),
-            // The crawl has URLs that were parsed.
-            None => Url::parse(&self.page.url).ok(),
+            None => self.page.address(),
         }
     }
 
@@ -154,13 +188,48 @@ impl Pending {
         self.attempt.failures.is_empty() && self.attempt.number == 1
     }
 
+    /// Returns the method of the next request.
+    pub(crate) fn method(&self) -> Method {
+        match self.page.method() {
+            method if self.is_rewritten && method != Method::HEAD => Method::GET,
+            method => method,
+        }
+    }
+
+    /// Returns whether the next request may be sent again although it may have arrived.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.is_rewritten || self.page.may_repeat()
+    }
+
+    /// Returns whether it is a page that never failed at its present hop.
+    pub(crate) fn is_untried_page(&self) -> bool {
+        self.purpose == Purpose::Page && self.is_untried()
+    }
+
+    /// Returns whether it is a plain GET of a page, so that its URL can be asked for as a proof later.
+    pub(crate) fn is_plain_page(&self) -> bool {
+        self.purpose == Purpose::Page && self.page.request.is_none()
+    }
+
+    /// Returns the number of a page's request that must not be sent twice.
+    pub(crate) fn once_id(&self) -> Option<u128> {
+        let request = self.page.request.as_ref().filter(|it| !it.may_repeat());
+        request.and_then(|request| request.id())
+    }
+
     /// Continues at `to`, the target of a redirect with `status`.
     pub(crate) fn go_on(&mut self, to: Url, status: Option<u16>) {
+        let from = self.url();
+        self.is_away |= from.is_none_or(|from| from.origin() != to.origin());
+        let after = status.and_then(|status| StatusCode::from_u16(status).ok());
+        let after = after.and_then(|status| method_after(status, &self.method()));
+        self.is_rewritten |= after.is_some_and(|method| method != self.method());
         self.hop = Some(to);
         self.hops += 1;
-        self.is_temporary |= !matches!(status, Some(301 | 308));
+        // Its own URL is not requested twice if that might act twice.
+        self.is_temporary |= !matches!(status, Some(301 | 308)) && self.page.may_repeat();
         if !self.began_again {
-            self.attempt = Attempt::first(Method::GET);
+            self.attempt = Attempt::first(self.method());
         }
     }
 
@@ -179,6 +248,8 @@ impl Pending {
         self.hop = None;
         self.hops = 0;
         self.is_temporary = false;
+        self.is_rewritten = false;
+        self.is_away = false;
         self.began_again = true;
         self.blames_host = false;
     }
@@ -198,6 +269,7 @@ impl Pending {
             latency_ms: 0,
             saved: None,
             error: Some(why),
+            page: self.page.request.as_deref().into(),
         }
     }
 }

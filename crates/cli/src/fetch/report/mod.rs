@@ -3,6 +3,7 @@
 mod eta;
 pub(super) mod failures;
 pub(super) mod output;
+pub(super) mod page_fields;
 pub(super) mod progress;
 pub(super) mod save;
 pub(super) mod summary;

@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::page_fields::RowOfPage;
 use crate::exit::{Wrong, io_words, is_no_room};
 
 /// The result of a URL.
@@ -35,6 +36,8 @@ pub(crate) struct Row<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<PathBuf>,
     pub(crate) error: Option<&'a str>,
+    #[serde(flatten)]
+    pub(crate) page: RowOfPage<'a>,
 }
 
 impl Row<'_> {
@@ -113,7 +116,7 @@ impl Output {
     /// finished yet.
     pub(crate) fn file(
         path: &Path,
-        is_open: Option<impl FnOnce(&str) -> bool>,
+        is_open: Option<impl FnOnce(&str, Option<u128>) -> bool>,
     ) -> Result<Self, Wrong> {
         let wrong = |why: io::Error| Wrong::file(path, &why);
         let mut open = OpenOptions::new();
@@ -203,7 +206,7 @@ impl Output {
     pub(crate) fn unwritten(&self) -> Vec<String> {
         let inner = self.lock();
         let lines = inner.buffer.split(|byte| *byte == b'\n');
-        lines.filter_map(url_of).collect()
+        lines.filter_map(|line| Some(page_of(line)?.0)).collect()
     }
 
     /// Returns the name in messages.
@@ -300,7 +303,10 @@ impl Inner {
 
 /// Cuts a torn line, and the last whole line if its page is not finished. Returns the length that
 /// is left.
-fn cut_unrecorded(file: &File, is_open: impl FnOnce(&str) -> bool) -> io::Result<u64> {
+fn cut_unrecorded(
+    file: &File,
+    is_open: impl FnOnce(&str, Option<u128>) -> bool,
+) -> io::Result<u64> {
     let len = cut_after_newline(file, file.metadata()?.len())?;
     let Some(last) = len.checked_sub(1) else {
         return Ok(0);
@@ -308,20 +314,24 @@ fn cut_unrecorded(file: &File, is_open: impl FnOnce(&str) -> bool) -> io::Result
     let start = end_of_lines(file, last)?;
     let mut line = vec![0; (last - start) as usize];
     file.read_exact_at(&mut line, start)?;
-    match url_of(&line) {
-        Some(url) if is_open(&url) => cut_after_newline(file, last),
+    match page_of(&line) {
+        Some((url, request)) if is_open(&url, request) => cut_after_newline(file, last),
         _ => Ok(len),
     }
 }
 
-/// Returns the URL of a result line.
-fn url_of(line: &[u8]) -> Option<String> {
+/// Returns the URL of a result line, and the number of its request, if it has one.
+fn page_of(line: &[u8]) -> Option<(String, Option<u128>)> {
     #[derive(Deserialize)]
     struct Line {
         url: String,
+        request: Option<String>,
     }
     let line: Line = serde_json::from_slice(line).ok()?;
-    Some(line.url)
+    let request = line
+        .request
+        .and_then(|hex| u128::from_str_radix(&hex, 16).ok());
+    Some((line.url, request))
 }
 
 /// Cuts the bytes from `len` back to the newline before it. Returns the length that is left.
@@ -363,6 +373,7 @@ mod tests {
             latency_ms: 1,
             saved: Some("pages/a".into()),
             error: None,
+            page: RowOfPage::default(),
         }
     }
 
@@ -394,7 +405,7 @@ mod tests {
     fn a_torn_line_and_a_line_of_an_open_page_are_cut_on_resume() {
         let dir = tempfile::tempdir().unwrap();
         let results = dir.path().join("r.jsonl");
-        let output = Output::file(&results, Some(|_: &str| true)).unwrap();
+        let output = Output::file(&results, Some(|_: &str, _| true)).unwrap();
         for url in ["http://a/1", "http://a/2"] {
             assert_eq!(
                 output.write(&row(url).line(), Some(|| Ok(()))),
@@ -415,7 +426,7 @@ mod tests {
             &"x".repeat(5_000),
         ] {
             std::fs::write(&results, format!("{whole}{tail}")).unwrap();
-            let is_open = |url: &str| url == "http://a/3";
+            let is_open = |url: &str, _| url == "http://a/3";
             Output::file(&results, Some(is_open)).unwrap();
             assert_eq!(std::fs::read_to_string(&results).unwrap(), whole);
         }
@@ -425,7 +436,7 @@ mod tests {
     fn a_page_that_cannot_be_recorded_has_no_line() {
         let dir = tempfile::tempdir().unwrap();
         let results = dir.path().join("r.jsonl");
-        let output = Output::file(&results, None::<fn(&str) -> bool>).unwrap();
+        let output = Output::file(&results, None::<fn(&str, Option<u128>) -> bool>).unwrap();
         let full = || Err("no space left on device".to_owned());
         let line = row("http://a/1").line();
         assert_eq!(
@@ -437,7 +448,11 @@ mod tests {
 
     #[test]
     fn lines_for_a_full_disk_stay_and_are_counted() {
-        let output = Output::file(Path::new("/dev/full"), None::<fn(&str) -> bool>).unwrap();
+        let output = Output::file(
+            Path::new("/dev/full"),
+            None::<fn(&str, Option<u128>) -> bool>,
+        )
+        .unwrap();
         let line = row("http://a/").line();
         let written = output.write(&line, None::<Unrecorded>);
         assert_eq!(written, Written::Yes, "gathered");
@@ -448,7 +463,11 @@ mod tests {
 
     #[test]
     fn a_line_to_record_is_given_back_by_a_full_disk() {
-        let output = Output::file(Path::new("/dev/full"), None::<fn(&str) -> bool>).unwrap();
+        let output = Output::file(
+            Path::new("/dev/full"),
+            None::<fn(&str, Option<u128>) -> bool>,
+        )
+        .unwrap();
         let line = row("http://a/").line();
         let record = || panic!("its line is not written");
         assert_eq!(output.write(&line, Some(record)), Written::Full(line));

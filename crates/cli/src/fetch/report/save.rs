@@ -33,9 +33,10 @@ pub(crate) struct Saving {
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 impl Saving {
-    /// Creates the file for the body of `url` below `dir`.
-    pub(crate) fn begin(dir: &Path, url: &Url) -> io::Result<Self> {
-        let path = place(dir, url);
+    /// Creates the file for the body of `url` below `dir`. `request` is the number of a request
+    /// that is not a GET without a body.
+    pub(crate) fn begin(dir: &Path, url: &Url, request: Option<u128>) -> io::Result<Self> {
+        let path = place(dir, url, request);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
@@ -107,8 +108,8 @@ pub(crate) fn remove_remains(dir: &Path) {
     let _ = fs::remove_dir(&parts);
 }
 
-/// Returns the path for the body of `url`.
-pub(crate) fn place(dir: &Path, url: &Url) -> PathBuf {
+/// Returns the path for the body of `url`. `request` is as for [`Saving::begin`].
+pub(crate) fn place(dir: &Path, url: &Url, request: Option<u128>) -> PathBuf {
     const READABLE_MAX: usize = 100;
     let mut host = harmless(url.host_str().unwrap_or("_"), 200);
     if let Some(port) = url.port() {
@@ -119,6 +120,9 @@ pub(crate) fn place(dir: &Path, url: &Url) -> PathBuf {
     let mut name = harmless(if path.is_empty() { "index" } else { path }, READABLE_MAX);
     // Writing to a `String` cannot fail.
     let _ = write!(name, ".{:016x}", hash(url.as_str().as_bytes()));
+    if let Some(request) = request {
+        let _ = write!(name, ".{request:032x}");
+    }
     dir.join(host).join(name)
 }
 
@@ -154,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn placed(url: &str) -> PathBuf {
-        place(Path::new("/save"), &Url::parse(url).unwrap())
+        place(Path::new("/save"), &Url::parse(url).unwrap(), None)
     }
 
     #[test]
@@ -179,16 +183,16 @@ mod tests {
     fn an_unfinished_body_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let url = Url::parse("http://a/x").unwrap();
-        let mut saving = Saving::begin(dir.path(), &url).unwrap();
+        let mut saving = Saving::begin(dir.path(), &url, None).unwrap();
         saving.push(b"half").unwrap();
         drop(saving);
         assert_eq!(fs::read_dir(dir.path().join("a")).unwrap().count(), 0);
         assert_eq!(fs::read_dir(dir.path().join(PARTS)).unwrap().count(), 0);
-        let mut saving = Saving::begin(dir.path(), &url).unwrap();
+        let mut saving = Saving::begin(dir.path(), &url, None).unwrap();
         saving.push(b"whole").unwrap();
         saving.finish().unwrap();
         assert_eq!(
-            fs::read_to_string(place(dir.path(), &url)).unwrap(),
+            fs::read_to_string(place(dir.path(), &url, None)).unwrap(),
             "whole"
         );
     }
@@ -217,13 +221,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = Url::parse("http://a/x").unwrap();
         let [mut one, mut other, failing] =
-            [(); 3].map(|()| Saving::begin(dir.path(), &url).unwrap());
+            [(); 3].map(|()| Saving::begin(dir.path(), &url, None).unwrap());
         one.push(b"first, ").unwrap();
         other.push(b"second").unwrap();
         drop(failing);
         one.push(b"whole").unwrap();
         one.finish().unwrap();
-        let saved = || fs::read_to_string(place(dir.path(), &url)).unwrap();
+        let saved = || fs::read_to_string(place(dir.path(), &url, None)).unwrap();
         assert_eq!(saved(), "first, whole");
         other.finish().unwrap();
         assert_eq!(saved(), "second");
@@ -233,7 +237,7 @@ mod tests {
         #[test]
         fn no_url_leaves_the_folder(host in "[a-z0-9.%\\[\\]:-]{1,30}", path in "\\PC{0,300}") {
             if let Ok(url) = Url::parse(&format!("http://{host}/{path}")) {
-                let place = place(Path::new("/save"), &url);
+                let place = place(Path::new("/save"), &url, None);
                 let parts: Vec<_> = place.strip_prefix("/save").unwrap().components().collect();
                 prop_assert_eq!(parts.len(), 2);
                 for part in parts {

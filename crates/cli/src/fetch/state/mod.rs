@@ -3,9 +3,11 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `frontier` | the pages, waiting and finished (see [`Kept`]) |
+//! | `once.log` | requests in flight that must not be sent twice, written by [`once`] |
 //! | `sent.log` | requests and learned states that the database lacks, written by [`sent`] |
 //! | `politely.redb` | learned states and robots.txt, written by [`store`] |
 
+pub(super) mod once;
 mod recover;
 pub(super) mod sent;
 pub(super) mod store;
@@ -16,17 +18,20 @@ use std::path::Path;
 use crate::exit::Wrong;
 use crate::fetch::crawl::{Crawl, Kept};
 use crate::fetch::input::lines::is_same_file;
+use once::OnceLog;
 use sent::{Known, SentLog};
 use store::Store;
 
 const FRONTIER: &str = "frontier";
 const STORE: &str = "politely.redb";
 const SENT: &str = "sent.log";
+const ONCE: &str = "once.log";
 
 /// The stores of `--state`, or their stand-ins.
 pub(super) struct State {
     pub(super) store: Option<Store>,
     pub(super) sent: Option<SentLog>,
+    pub(super) once: Option<OnceLog>,
     /// Requests and states in `sent` that `store` may not hold.
     pub(super) known: HashMap<String, Known>,
     pub(super) crawl: Crawl,
@@ -45,7 +50,7 @@ pub(super) fn is_resumable(dir: &Path) -> bool {
 
 /// Returns whether `path` is a file of the state folder `dir`.
 pub(super) fn holds(dir: &Path, path: &Path) -> bool {
-    let kept = [STORE, SENT].map(|name| dir.join(name));
+    let kept = [STORE, SENT, ONCE].map(|name| dir.join(name));
     let is_below = |folder: &Path| {
         let (folder, path) = (folder.canonicalize(), path.canonicalize());
         matches!((folder, path), (Ok(folder), Ok(path)) if path.starts_with(&folder))
@@ -60,6 +65,7 @@ impl State {
             return Ok(Self {
                 store: None,
                 sent: None,
+                once: None,
                 known: HashMap::new(),
                 crawl: Crawl::vanishing(),
                 finished: (0, 0),
@@ -73,12 +79,14 @@ impl State {
         let pages = Kept::open(&dir.join(FRONTIER)).map_err(Wrong)?;
         let finished = pages.finished().map_err(Wrong)?;
         let (sent, known) = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
+        let once = OnceLog::open(dir).map_err(|why| Wrong::file(&dir.join(ONCE), &why))?;
         let is_complete = store
             .input_complete()
             .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
         Ok(Self {
             store: Some(store),
             sent: Some(sent),
+            once: Some(once),
             known,
             crawl: Crawl::Kept(Box::new(pages)),
             finished,

@@ -3,13 +3,12 @@
 //! Redirects are not followed here. Each hop is its own request with its own permit.
 
 use std::error::Error;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RANGE};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 use politely::attempts::{
     PartialContent, REPEATS_MAX, Unprocessed, failure_of, trouble_of, unprocessed,
@@ -17,9 +16,9 @@ use politely::attempts::{
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
 use politely::core::signal::{Failure, Outcome};
-use url::Url;
 
 use super::body::{Enough, Intake, Sink, list_transfer_codings};
+use super::call::{Body, Call};
 use super::cookies::Cookies;
 use super::egresses::WayFailed;
 use super::http1::Http1Origins;
@@ -70,6 +69,12 @@ impl Came {
         }
     }
 
+    /// Returns whether it is certain that no request has reached the host.
+    pub(crate) fn is_unsent(&self) -> bool {
+        use Failure::{Connect, NoSuchHost, Resolver};
+        matches!(self, Self::Failed(lost) if matches!(lost.failure, Connect | NoSuchHost | Resolver))
+    }
+
     /// Returns the outcome for the limits of the request.
     pub(crate) fn outcome(&self) -> Outcome<'_> {
         match self {
@@ -112,11 +117,12 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// Returns the result for an answer whose body is not saved.
-    fn unsaved(mut self, why: Enough) -> Came {
+    fn unsaved(mut self, why: Enough, may_repeat: bool) -> Came {
         match why {
             Enough::TooLong => {}
             Enough::NotSaved(why) => self.spoiled = Some(why),
             Enough::NoRoom(why) => self.no_room = Some(why),
+            Enough::NoDescriptor(why) if !may_repeat => self.spoiled = Some(why),
             // The page and its host are not at fault, as when a connection finds no descriptor.
             Enough::NoDescriptor(words) => {
                 return Came::Failed(Lost {
@@ -129,29 +135,6 @@ impl Answer {
         }
         Came::Answer(self)
     }
-}
-
-/// What to request.
-#[derive(Clone, Copy)]
-pub(crate) struct Get<'a> {
-    pub(crate) url: &'a Url,
-    pub(crate) body: Body<'a>,
-    /// Whether the URL may be valid for one request only. A request that may have reached the
-    /// server is not repeated then.
-    pub(crate) is_once: bool,
-    /// Whether the beginning of the body is needed, whatever the status.
-    pub(crate) needs_start: bool,
-}
-
-/// The use of a body.
-#[derive(Clone, Copy)]
-pub(crate) enum Body<'a> {
-    /// Count it.
-    Count,
-    /// Count it and write it below this folder.
-    Save(&'a Path),
-    /// Keep up to this many bytes and read no further.
-    Keep(usize),
 }
 
 /// The words for a proxy that answers 407 to a request.
@@ -179,7 +162,7 @@ impl Clients {
     pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
         let concurrency = settings.concurrency as usize;
         let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
-        let resolver = Resolver::default();
+        let resolver = Resolver::of_version(settings.connect.is_ipv6);
         Ok(Self {
             keeping: ways(settings, concurrency, Versions::All, &resolver)?,
             fresh: ways(settings, 0, Versions::All, &resolver)?,
@@ -211,23 +194,25 @@ impl Clients {
         &by_egress[egress % by_egress.len()]
     }
 
-    /// Sends a GET through `egress`, in a run over `hosts` hosts.
+    /// Sends a request through `egress`, in a run over `hosts` hosts.
     ///
     /// # Errors
     /// The egress failed, and no request has reached the host.
-    pub(crate) async fn get(
+    pub(crate) async fn call(
         &self,
         egress: usize,
         hosts: usize,
-        get: Get<'_>,
+        call: Call<'_>,
     ) -> Result<Came, WayFailed> {
         let attempt = async {
             let began = Instant::now();
-            let ended = self.attempt(egress, hosts, get, began).await?;
+            let ended = self.attempt(egress, hosts, call, began).await?;
             if let Came::Failed(Lost { is_http2: true, .. }) = &ended {
                 // The head was fine, and the body was malformed.
-                self.http1_origins.add(get.url);
-                return self.attempt(egress, hosts, get, began).await;
+                self.http1_origins.add(call.url);
+                if call.may_repeat {
+                    return self.attempt(egress, hosts, call, began).await;
+                }
             }
             Ok(ended)
         };
@@ -248,10 +233,10 @@ impl Clients {
         &self,
         egress: usize,
         hosts: usize,
-        get: Get<'_>,
+        call: Call<'_>,
         cookies: Option<HeaderValue>,
     ) -> Result<Response<Incoming>, BoxError> {
-        let url = get.url;
+        let url = call.url;
         let mut way = if self.http1_origins.has(url) {
             self.http1(egress)?
         } else {
@@ -259,7 +244,7 @@ impl Clients {
         };
         let mut repeats = 0;
         loop {
-            let lost = match way.get(url, cookies.clone()).await {
+            let lost = match way.call(call, cookies.clone()).await {
                 Ok(response) => return Ok(response),
                 Err(lost) => lost,
             };
@@ -269,14 +254,27 @@ impl Clients {
             repeats += 1;
             way = match lost.unprocessed {
                 None => return Err(lost.why),
-                Some(Unprocessed::Closed) if get.is_once => return Err(lost.why),
+                Some(Unprocessed::Closed) if call.is_once || !call.may_repeat => {
+                    return Err(lost.why);
+                }
                 Some(Unprocessed::Http1Required) => {
                     self.http1_origins.add(url);
+                    if !call.may_repeat {
+                        return Err(lost.why);
+                    }
                     self.http1(egress)?
                 }
                 Some(_) if self.http1_origins.has(url) => self.http1(egress)?,
                 Some(_) => &self.fresh[egress % self.fresh.len()],
             };
+        }
+    }
+
+    /// Returns whether an answer with `status` is what was wanted.
+    fn is_good(&self, status: StatusCode, body: Body<'_>) -> bool {
+        match body {
+            Body::Keep(_) => status.is_success(),
+            _ => self.settings.bounds.accepted.contains(status),
         }
     }
 
@@ -297,22 +295,23 @@ impl Clients {
         &self,
         egress: usize,
         hosts: usize,
-        get: Get<'_>,
+        call: Call<'_>,
     ) -> Result<Response<Incoming>, BoxError> {
         let Some(cookies) = &self.cookies else {
-            return self.send(egress, hosts, get, None).await;
+            return self.send(egress, hosts, call, None).await;
         };
         let is_refusal = |answer: &Response<_>| matches!(answer.status().as_u16(), 400 | 431 | 494);
-        let field = cookies.for_url(egress, get.url);
-        let sent = self.send(egress, hosts, get, field.clone()).await;
+        let field = cookies.for_url(egress, call.url);
+        let sent = self.send(egress, hosts, call, field.clone()).await;
         if let (Ok(answer), Some(field)) = (&sent, field)
             && is_refusal(answer)
-            && cookies.may_be_refused(egress, get.url, &field)
+            && call.may_repeat
+            && cookies.may_be_refused(egress, call.url, &field)
         {
             // The host may have set more cookies than its servers accept.
-            let without = self.send(egress, hosts, get, None).await;
+            let without = self.send(egress, hosts, call, None).await;
             if let Ok(answer) = &without {
-                cookies.tried_without(egress, get.url, &field, !is_refusal(answer));
+                cookies.tried_without(egress, call.url, &field, !is_refusal(answer));
             }
             return without;
         }
@@ -323,12 +322,12 @@ impl Clients {
         &self,
         egress: usize,
         hosts: usize,
-        get: Get<'_>,
+        call: Call<'_>,
         began: Instant,
     ) -> Result<Came, WayFailed> {
-        let Get { url, body, .. } = get;
-        let needs_start = get.needs_start || self.reads_bodies;
-        let sent = self.send_with_cookies(egress, hosts, get).await;
+        let Call { url, body, .. } = call;
+        let needs_start = call.needs_start || self.reads_bodies;
+        let sent = self.send_with_cookies(egress, hosts, call).await;
         let (head, mut coming) = match sent {
             Ok(response) => response.into_parts(),
             Err(error) => return failed(&*error),
@@ -349,6 +348,10 @@ impl Clients {
             spoiled: None,
             no_room: None,
         };
+        if *call.method == Method::HEAD {
+            // Its fields describe a body that does not come.
+            return Ok(Came::Answer(answer));
+        }
         list_transfer_codings(&mut answer.headers);
         let codings = match Codings::of(&answer.headers) {
             Ok(codings) => codings,
@@ -363,9 +366,8 @@ impl Clients {
             answer.headers.remove(CONTENT_ENCODING);
             answer.headers.remove(CONTENT_LENGTH);
         }
-        let part = PartialContent::of(answer.status, &answer.headers);
-        answer.spoiled = part.map(|part| part.to_string());
-        let fine = answer.status.is_success() && answer.spoiled.is_none();
+        answer.spoiled = unrequested_part(&answer, call);
+        let fine = self.is_good(answer.status, body) && answer.spoiled.is_none();
         let is_counted = fine && !matches!(body, Body::Keep(_));
         if is_counted
             && codings.is_identity()
@@ -375,9 +377,9 @@ impl Clients {
             return Ok(Came::Answer(answer));
         }
         let saving = match body {
-            Body::Save(dir) if fine => match Saving::begin(dir, url) {
+            Body::Save(dir, request) if fine => match Saving::begin(dir, url, request) {
                 Ok(saving) => Some(saving),
-                Err(why) => return Ok(answer.unsaved(Enough::not_saved(&why))),
+                Err(why) => return Ok(answer.unsaved(Enough::not_saved(&why), call.may_repeat)),
             },
             _ => None,
         };
@@ -421,10 +423,16 @@ impl Clients {
         match sink.enough.take() {
             Some(Enough::TooLong) if is_counted => answer.spoiled = Some(too_long(bytes_max)),
             Some(Enough::TooLong) | None => {}
-            Some(unsaved) => return Ok(answer.unsaved(unsaved)),
+            Some(unsaved) => return Ok(answer.unsaved(unsaved, call.may_repeat)),
         }
         Ok(Came::Answer(answer))
     }
+}
+
+/// Returns the error of an answer that is a part which nobody requested.
+fn unrequested_part(answer: &Answer, call: Call<'_>) -> Option<String> {
+    let part = PartialContent::of(answer.status, &answer.headers)?;
+    (!call.headers.contains_key(RANGE)).then(|| part.to_string())
 }
 
 /// Returns the length of a body that a head announces.

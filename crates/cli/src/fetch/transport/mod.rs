@@ -2,9 +2,11 @@
 //!
 //! | file | its part |
 //! | --- | --- |
+//! | `call` | what is sent |
 //! | `client` | one attempt, from the request to the end of the body |
 //! | `egresses` | which proxy a request takes |
 //! | `http1` | which origins HTTP/1.1 is spoken with |
+//! | `trust` | which certificates are accepted |
 //! | `ways` | the pooled client of one route |
 //! | `proxy` | connects directly, or through a proxy |
 //! | `resolver` | keeps the addresses of names |
@@ -16,6 +18,7 @@
 //! | `words` | the words for an error |
 
 mod body;
+pub(super) mod call;
 pub(super) mod client;
 mod connection;
 mod cookies;
@@ -24,6 +27,7 @@ mod head;
 mod http1;
 mod proxy;
 pub(super) mod resolver;
+mod trust;
 pub(super) mod unexpected;
 mod ways;
 pub(super) mod words;

@@ -29,6 +29,7 @@ use url::Url;
 
 use super::resolver::{Resolver, Tcp};
 use super::ways::BoxError;
+use crate::config::Resolve;
 
 /// A connection to a host or to a proxy, below the TLS with the host.
 pub(super) type Hop = MaybeHttpsStream<TokioIo<TcpStream>>;
@@ -224,7 +225,8 @@ fn broken(why: impl Into<BoxError>) -> ProxyError {
 /// The way to the host of a request, below its TLS.
 #[derive(Clone)]
 pub(super) enum Route {
-    Direct(Tcp),
+    /// Also the addresses that replace those of names.
+    Direct(Tcp, Arc<[Resolve]>),
     Proxied(Arc<Proxy>),
 }
 
@@ -239,8 +241,8 @@ impl Service<Uri> for Route {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         match self {
-            Self::Direct(tcp) => {
-                let connecting = tcp.call(to);
+            Self::Direct(tcp, rules) => {
+                let connecting = tcp.call(resolved(to, rules));
                 Box::pin(async move { Ok(MaybeHttpsStream::Http(connecting.await?)) })
             }
             Self::Proxied(proxy) => {
@@ -253,11 +255,29 @@ impl Service<Uri> for Route {
     }
 }
 
+/// Returns `to` with the address of the first rule that covers it in place of its host.
+fn resolved(to: Uri, rules: &[Resolve]) -> Uri {
+    let default_port = if to.scheme_str() == Some("https") {
+        443
+    } else {
+        80
+    };
+    let port = to.port_u16().unwrap_or(default_port);
+    let host = to.host().unwrap_or_default();
+    let Some(rule) = rules.iter().find(|rule| rule.covers(host, port)) else {
+        return to;
+    };
+    let address = SocketAddr::new(rule.address, port);
+    let scheme = to.scheme_str().unwrap_or("http");
+    format!("{scheme}://{address}/").parse().unwrap_or(to)
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
+    use super::super::call::{Body, Call};
     use super::super::ways::{Versions, Way};
     use super::*;
     use crate::config::{Knobs, Settings};
@@ -282,7 +302,17 @@ mod tests {
 
     async fn error(way: &Way) -> BoxError {
         let url = Url::parse("https://a.example/").unwrap();
-        way.get(&url, None).await.err().unwrap().why
+        let call = Call {
+            method: &http::Method::GET,
+            url: &url,
+            headers: &http::HeaderMap::new(),
+            content: &Bytes::new(),
+            may_repeat: true,
+            body: Body::Count,
+            is_once: false,
+            needs_start: false,
+        };
+        way.call(call, None).await.err().unwrap().why
     }
 
     /// Asserts the error of a request for each case: the answers of the proxy, one for each

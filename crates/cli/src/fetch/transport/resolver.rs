@@ -29,7 +29,11 @@ const NAMES_MAX: usize = 10_000;
 
 /// The resolver of a run. Clones share what they know.
 #[derive(Clone, Default)]
-pub(crate) struct Resolver(Arc<Mutex<HashMap<Box<str>, Arc<Slot>>>>);
+pub(crate) struct Resolver {
+    names: Arc<Mutex<HashMap<Box<str>, Arc<Slot>>>>,
+    /// Whether only IPv6 addresses are returned, or with `false` only IPv4 ones.
+    is_ipv6: Option<bool>,
+}
 
 /// What is known about a name.
 #[derive(Default)]
@@ -47,6 +51,14 @@ struct Failed {
 }
 
 impl Resolver {
+    /// Returns a resolver that finds addresses of one version of IP only, if `is_ipv6` says so.
+    pub(crate) fn of_version(is_ipv6: Option<bool>) -> Self {
+        Self {
+            is_ipv6,
+            ..Self::default()
+        }
+    }
+
     /// Returns the addresses of `name`, in the order in which to try them.
     ///
     /// # Errors
@@ -54,12 +66,21 @@ impl Resolver {
     pub(crate) async fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let slot = self.slot(name, Instant::now());
         let known = slot.0.get_or_init(|| ask(name)).await;
-        known.result()
+        let mut found = known.result()?;
+        if let Some(is_ipv6) = self.is_ipv6 {
+            found.retain(|address| address.is_ipv6() == is_ipv6);
+            if found.is_empty() {
+                let version = if is_ipv6 { "IPv6" } else { "IPv4" };
+                let text = format!("failed to lookup address: {name} has no {version} address");
+                return Err(io::Error::other(text));
+            }
+        }
+        Ok(found)
     }
 
     /// Returns the place of what is known about `name` at `now`.
     fn slot(&self, name: &str, now: Instant) -> Arc<Slot> {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.len() >= NAMES_MAX && !names.contains_key(name) {
             names.retain(|_, slot| !slot.is_over(now));
             if names.len() >= NAMES_MAX {
@@ -195,6 +216,6 @@ mod tests {
         for number in 0..3 * NAMES_MAX {
             resolver.slot(&format!("host-{number}"), now);
         }
-        assert!(resolver.0.lock().unwrap().len() <= NAMES_MAX);
+        assert!(resolver.names.lock().unwrap().len() <= NAMES_MAX);
     }
 }

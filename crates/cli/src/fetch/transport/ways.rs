@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, PROXY_AUTHORIZATION,
+    USER_AGENT,
 };
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -25,21 +26,21 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use politely::attempts::{Unprocessed, unprocessed};
 use politely::coding::ACCEPTED;
 use politely_api::client::transport::target;
-use rustls_platform_verifier::ConfigVerifierExt;
 use tokio::time::{Instant, timeout_at};
 use tower::Service;
-use url::Url;
 
+use super::call::Call;
 use super::connection::{Noted, Use};
 use super::proxy::{Proxy, Route};
 use super::resolver::{Resolver, Tcp};
+use super::trust;
 use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
 
 /// One transport, with the connections it keeps.
 pub(super) struct Way {
-    client: Client<Connector, Empty<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
     /// The header fields of every request.
     headers: HeaderMap,
     proxy: Option<Arc<Proxy>>,
@@ -63,8 +64,6 @@ pub(super) enum Versions {
     Http1,
 }
 
-/// The maximum time to connect. A slower connection is not worth its slot.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The time between two probes of an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The number of unanswered probes after which the connection counts as lost.
@@ -95,9 +94,9 @@ impl Way {
         versions: Versions,
         resolver: &Resolver,
     ) -> Result<Self, BoxError> {
-        let connect_max = settings.timeout.min(CONNECT_MAX);
+        let connect_max = settings.timeout.min(settings.connect.timeout);
         let agent = HeaderValue::from_str(&settings.user_agent)?;
-        let tls = rustls::ClientConfig::with_platform_verifier()?;
+        let tls = trust::tls(&settings.connect)?;
         let mut tcp = Tcp::new_with_resolver(resolver.clone());
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -120,12 +119,14 @@ impl Way {
                 )?))
             }
         };
-        let route = proxy.clone().map_or(Route::Direct(tcp), Route::Proxied);
+        let direct = || Route::Direct(tcp, settings.connect.resolve.clone().into());
+        let route = proxy.clone().map_or_else(direct, Route::Proxied);
         let inner = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http();
         let connector = Connector {
             inner: match versions {
+                _ if settings.connect.is_http1 => inner.enable_http1().wrap_connector(route),
                 Versions::All => inner.enable_all_versions().wrap_connector(route),
                 Versions::Http1 => inner.enable_http1().wrap_connector(route),
             },
@@ -157,13 +158,13 @@ impl Way {
         })
     }
 
-    /// Sends a GET for `url` with `cookies`. Returns when the head of the answer has arrived.
-    pub(super) async fn get(
+    /// Sends a request with `cookies`. Returns when the head of the answer has arrived.
+    pub(super) async fn call(
         &self,
-        url: &Url,
+        call: Call<'_>,
         cookies: Option<HeaderValue>,
     ) -> Result<Response<Incoming>, Lost> {
-        let mut request = self.request(url, cookies).map_err(Lost::before)?;
+        let mut request = self.request(call, cookies).map_err(Lost::before)?;
         let connection = capture_connection(&mut request);
         match self.client.request(request).await {
             Ok(answer) => {
@@ -199,14 +200,14 @@ impl Way {
 
     fn request(
         &self,
-        url: &Url,
+        call: Call<'_>,
         cookies: Option<HeaderValue>,
-    ) -> Result<Request<Empty<Bytes>>, BoxError> {
+    ) -> Result<Request<Full<Bytes>>, BoxError> {
         let (to, login) =
-            target(url).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+            target(call.url).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let forwarder = self.proxy.as_ref().filter(|proxy| proxy.forwards(&to));
         let proxy_login = forwarder.and_then(|proxy| proxy.login.clone());
-        let mut request = Request::new(Empty::new());
+        let mut request = Request::new(Full::new(call.content.clone()));
         let headers = request.headers_mut();
         // RFC 9112, section 3.2, wants this field first. Over TLS it may not be HTTP/1.1.
         if to.scheme() == Some(&Scheme::HTTP)
@@ -215,9 +216,24 @@ impl Way {
             headers.insert(HOST, HeaderValue::from_str(authority.as_str())?);
         }
         headers.extend(self.headers.clone());
+        // These replace the ones above.
+        headers.extend(call.headers.clone());
+        if call.content.is_empty()
+            && matches!(*call.method, Method::POST | Method::PUT | Method::PATCH)
+        {
+            // RFC 9110, section 8.6, wants it. hyper sets it only for a body.
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         headers.extend(login.map(|login| (AUTHORIZATION, login)));
         headers.extend(proxy_login.map(|login| (PROXY_AUTHORIZATION, login)));
-        headers.extend(cookies.map(|cookies| (COOKIE, cookies)));
+        if let Some(cookies) = cookies {
+            let joined = match headers.get(COOKIE) {
+                Some(given) => [given.as_bytes(), b"; ", cookies.as_bytes()].concat(),
+                None => cookies.as_bytes().to_vec(),
+            };
+            headers.insert(COOKIE, HeaderValue::from_bytes(&joined)?);
+        }
+        *request.method_mut() = call.method.clone();
         *request.uri_mut() = to;
         Ok(request)
     }
