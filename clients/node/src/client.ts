@@ -14,7 +14,8 @@ export interface ClientOptions {
   /**
    * The coordinator, such as `http://127.0.0.1:7077`; without a scheme, `http://` is assumed.
    * Several that share their keys are a list, or are separated by commas: if one does not answer or
-   * is closing, the next one is called. Default: `POLITELY_COORDINATOR`, or this machine's.
+   * is closing, the next one is called. Default: `POLITELY_COORDINATOR`, or the user's own
+   * coordinator on this machine, which is started if it does not run.
    */
   url?: string | readonly string[] | undefined;
   /** The worker's name at the coordinator. Default: the host and the process id. */
@@ -29,6 +30,11 @@ export interface ClientOptions {
    * kept and sent later. `stop`: calls fail with `Unavailable` at once.
    */
   onUnavailable?: OnUnavailable | undefined;
+  /**
+   * Whether the user's own coordinator may be used. Its program is `POLITELY_PROGRAM`, or `politely`
+   * on the path. Default: true.
+   */
+  local?: boolean | undefined;
   /** Takes lines about the coordinator. Default: `console.warn`. */
   log?: ((line: string) => void) | undefined;
   /** Sends the calls; for tests. */
@@ -68,13 +74,13 @@ export class Client {
   readonly #talk: Talk;
   readonly #patienceMs: number | undefined;
 
-  /** Throws a `TypeError` if a setting is invalid. Nothing is sent before the first call. */
+  /** Throws a `TypeError` if a setting is invalid, or no coordinator is named. Nothing is sent before the first call. */
   constructor(options: ClientOptions = {}) {
     const { onUnavailable = "wait", log = (line) => console.warn(`politely: ${line}`) } = options;
     if (!["wait", "share", "stop"].includes(onUnavailable)) {
       throw new TypeError(`onUnavailable is "wait", "share" or "stop", not "${onUnavailable}"`);
     }
-    const places = new Places(options.url);
+    const places = new Places(options.url, options.local ?? true);
     this.#io = options.io ?? new HttpIo(places, log, options.token);
     this.#patienceMs = options.patienceMs;
     const name = options.client ?? `${hostname()}-${process.pid}`.slice(0, 128);

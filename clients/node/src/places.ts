@@ -1,40 +1,54 @@
 import { CLOSING } from "./asked.js";
+import { Local, type Place } from "./local.js";
 import { AWAY, type NoReply, type Reply } from "./talk.js";
 import type { Json } from "./wire.js";
 
-const DEFAULT_URL = "http://127.0.0.1:7077";
-
 /**
- * Coordinators that share their keys. The first is called. If it does not answer or is closing, the
- * next one is called.
+ * Coordinators that share their keys, or the local one if none is named. The first is called. If it
+ * does not answer or is closing, the next one is called. The local one is started again instead.
  */
 export class Places {
-  readonly #urls: string[];
+  readonly #named: Place[];
+  readonly #local: Local | undefined;
   #current = 0;
 
-  /** Throws a `TypeError` if a URL is invalid. */
-  constructor(urls: string | readonly string[] = process.env.POLITELY_COORDINATOR || DEFAULT_URL) {
-    this.#urls = (typeof urls === "string" ? urls.split(",") : urls).map((url) => apiOf(url.trim()));
-    if (!this.#urls.length) throw new TypeError("no coordinator is named");
+  /** Throws a `TypeError` if a URL is invalid, or if none is named and the `local` one is refused. */
+  constructor(urls: string | readonly string[] | undefined, local: boolean) {
+    urls ??= process.env.POLITELY_COORDINATOR || undefined;
+    const named = typeof urls === "string" ? urls.split(",") : (urls ?? []);
+    this.#named = named.map((url) => ({ url: apiOf(url.trim()) }));
+    if (urls === undefined && local) this.#local = new Local();
+    else if (!named.length) {
+      throw new TypeError("no coordinator is named: set POLITELY_COORDINATOR, or the option url");
+    }
   }
 
   get count(): number {
-    return this.#urls.length;
+    return this.#local ? 2 : this.#named.length; // the second is the restarted one
   }
 
-  /** The URL of the API to call. */
-  get current(): string {
-    return this.#urls[this.#current] as string;
+  /** Returns the coordinator to call. Throws a `BadCall` if the local one cannot be started. */
+  async current(): Promise<Place> {
+    return this.#local ? this.#local.find() : (this.#named[this.#current] as Place);
   }
 
   /**
-   * Takes the reply from `url`. If it does not serve the call, the next place is called from now
+   * Takes the reply from `place`. If it does not serve the call, the next place is called from now
    * on.
    */
-  heard(url: string, reply: Reply | NoReply): Reply | NoReply {
+  heard(place: Place, reply: Reply | NoReply): Reply | NoReply {
+    if (this.#local && "status" in reply && isOfStranger(reply)) {
+      reply = { why: `${reply.url}: another program answers there` };
+    }
     if (this.count === 1 || !isLeaving(reply)) return reply;
-    // Of several concurrent failures only one moves on.
-    if (this.current === url) this.#current = (this.#current + 1) % this.count;
+    if (this.#local) {
+      this.#local.lost(place);
+      const { trouble } = this.#local;
+      if ("why" in reply && trouble) return { why: `${reply.why}; ${trouble}` };
+    } else if (this.#named[this.#current] === place) {
+      // Of several concurrent failures only one moves on.
+      this.#current = (this.#current + 1) % this.count;
+    }
     // The Retry-After is only about the coordinator that sent it.
     return { ...reply, retryAfterMs: undefined };
   }
@@ -52,6 +66,11 @@ function apiOf(named: string): string {
     throw new TypeError(`a coordinator's URL is http://HOST:PORT: "${named}"`);
   }
   return `${url.replace(/\/+$/, "")}/api/v1`;
+}
+
+/** Returns whether another program has the port of a local coordinator that has ended. */
+function isOfStranger(reply: Reply): boolean {
+  return reply.status === 401 || (reply.status >= 300 && !reply.isProblem);
 }
 
 function isLeaving(reply: Reply | NoReply): boolean {

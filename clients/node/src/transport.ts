@@ -7,6 +7,7 @@ import * as https from "node:https";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { BadCall } from "./errors.js";
+import type { Place } from "./local.js";
 import { Places } from "./places.js";
 import type { Call, Io, NoReply, Reply } from "./talk.js";
 
@@ -53,22 +54,26 @@ export class HttpIo implements Io {
   }
 
   async send(call: Call, signal: AbortSignal | undefined): Promise<Reply | NoReply> {
-    const url = this.places.current;
+    const place = await this.places.current();
+    const { url } = place;
+    signal?.throwIfAborted();
     if (signal) setMaxListeners(0, signal); // one signal may end any number of calls
     try {
-      return this.places.heard(url, await this.#request(url, call, signal));
+      return this.places.heard(place, await this.#request(place, call, signal));
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
       const { code = "", message } = error as NodeJS.ErrnoException;
       const why = `${shown(url)}: ${[code, message].filter(Boolean).join(": ")}`;
       // Another coordinator may have a trusted certificate.
       if (this.places.count === 1 && UNTRUSTED.test(code)) throw new BadCall(why, undefined, 0);
-      return this.places.heard(url, { why });
+      return this.places.heard(place, { why });
     }
   }
 
-  #request(base: string, call: Call, signal: AbortSignal | undefined): Promise<Reply | NoReply> {
+  #request(place: Place, call: Call, signal: AbortSignal | undefined): Promise<Reply | NoReply> {
     return new Promise((resolve, reject) => {
+      const base = place.url;
+      const own = place.token ? { authorization: `Bearer ${place.token}` } : {};
       const url = new URL(`${base}/${call.path}`);
       const { request: open } = url.protocol === "https:" ? https : http;
       // Half a surrogate pair, as in a broken link, becomes U+FFFD as in a browser.
@@ -76,7 +81,7 @@ export class HttpIo implements Io {
       const request = open(url, {
         method: call.method,
         agent: this.#agents[url.protocol],
-        headers: { ...this.#headers, "content-length": body.length },
+        headers: { ...this.#headers, ...own, "content-length": body.length },
       });
       const end = (why: string) => () => request.destroy(new Error(why));
       const timer = setTimeout(end(`no answer within ${call.timeoutMs / 1000} s`), call.timeoutMs);
@@ -97,7 +102,7 @@ export class HttpIo implements Io {
       request.on("error", (error: NodeJS.ErrnoException) => {
         // The coordinator closed a kept connection. A call under the same ids counts once.
         const isStale = request.reusedSocket && error.code === "ECONNRESET";
-        if (isStale) resolve(this.#request(base, call, signal));
+        if (isStale) resolve(this.#request(place, call, signal));
         else reject(error);
       });
       request.on("close", () => {

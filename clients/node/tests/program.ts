@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import type { Json } from "../src/wire.js";
 
 const REPOSITORY = fileURLToPath(new URL("../../../../", import.meta.url));
-const PROGRAM = process.env.POLITELY ?? join(REPOSITORY, "target/debug/politely");
+export const PROGRAM = process.env.POLITELY ?? join(REPOSITORY, "target/debug/politely");
 
 /** A `politely` process, and the first lines of its output. */
 export class Program {
