@@ -411,7 +411,7 @@ fn a_limit_that_refuses_urls_twice_stays_a_limit() {
 
 /// A crawl of two hundred pages takes half a minute, so a few seconds show. The page of a refusal
 /// proves to be at fault as soon as it is refused again while others are served. At the start, at
-/// one request per second, that takes five seconds.
+/// one request per second, that takes eight seconds.
 #[test]
 fn pages_that_refuse_in_a_short_crawl_cost_their_host_a_rest() {
     for mut config in [Config::api(), Config::crawler()] {
@@ -423,7 +423,7 @@ fn pages_that_refuse_in_a_short_crawl_cost_their_host_a_rest() {
                 let (share, crawl) = pace(&pages, &config, 1);
                 let case = format!("{bad:?}, page {first} and one in {every}: {share:.3}");
                 assert!(crawl.blamed <= 2, "{case}, blamed {}", crawl.blamed);
-                assert!(share >= if first < 30 { 0.85 } else { 0.95 }, "{case}");
+                assert!(share >= if first < 30 { 0.75 } else { 0.95 }, "{case}");
             }
         }
     }
