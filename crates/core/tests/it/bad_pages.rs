@@ -418,7 +418,7 @@ fn pages_that_refuse_in_a_short_crawl_cost_their_host_a_rest() {
         config.limits.rate_max = 10.0;
         for bad in [503, 429, 502, 504].map(|status| Page::Status(status, 0)) {
             for (first, every) in [(2, 20), (2, 200), (30, 5), (30, 20), (30, 200)] {
-                let is_bad = |i: usize| i >= first && (i - first) % every == 0;
+                let is_bad = |i: usize| i >= first && (i - first).is_multiple_of(every);
                 let pages = pages(200, |i| is_bad(i).then_some(bad));
                 let (share, crawl) = pace(&pages, &config, 1);
                 let case = format!("{bad:?}, page {first} and one in {every}: {share:.3}");
