@@ -298,13 +298,6 @@ impl KeyLaw {
         }
     }
 
-    /// Goes on at `now` with a state from before a cut that proved to be wrong.
-    pub(crate) fn resume_at(&mut self, now: Timestamp) {
-        if let Self::Discover(law) = self {
-            law.resume_at(now);
-        }
-    }
-
     /// Merges `other`, a continuation of the same earlier state. The slower law wins.
     pub(crate) fn join(&mut self, other: &Self, now: Timestamp, limits: &Limits) {
         if let (Self::Discover(mine), Self::Discover(theirs)) = (&mut *self, other) {

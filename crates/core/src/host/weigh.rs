@@ -126,7 +126,6 @@ impl Host {
         if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
             let limits = self.limits(config);
             if before.setpoint(now, limits).rate >= self.law.setpoint(now, limits).rate {
-                before.resume_at(now);
                 self.law = before;
             }
         }

@@ -411,19 +411,19 @@ fn a_limit_that_refuses_urls_twice_stays_a_limit() {
 
 /// A crawl of two hundred pages takes half a minute, so a few seconds show. The page of a refusal
 /// proves to be at fault as soon as it is refused again while others are served. At the start, at
-/// one request per second, that takes five seconds.
+/// one request per second, that takes eight seconds.
 #[test]
 fn pages_that_refuse_in_a_short_crawl_cost_their_host_a_rest() {
     for mut config in [Config::api(), Config::crawler()] {
         config.limits.rate_max = 10.0;
         for bad in [503, 429, 502, 504].map(|status| Page::Status(status, 0)) {
             for (first, every) in [(2, 20), (2, 200), (30, 5), (30, 20), (30, 200)] {
-                let is_bad = |i: usize| i >= first && (i - first) % every == 0;
+                let is_bad = |i: usize| i >= first && (i - first).is_multiple_of(every);
                 let pages = pages(200, |i| is_bad(i).then_some(bad));
                 let (share, crawl) = pace(&pages, &config, 1);
                 let case = format!("{bad:?}, page {first} and one in {every}: {share:.3}");
                 assert!(crawl.blamed <= 2, "{case}, blamed {}", crawl.blamed);
-                assert!(share >= if first < 30 { 0.85 } else { 0.95 }, "{case}");
+                assert!(share >= if first < 30 { 0.75 } else { 0.95 }, "{case}");
             }
         }
     }

@@ -99,13 +99,6 @@ impl Discover {
         }
     }
 
-    /// Goes on at `now` with a state from before a cut.
-    pub(super) fn resume_at(&mut self, now: Timestamp) {
-        if let State::Learning(law) = &mut self.0 {
-            law.resume_at(now);
-        }
-    }
-
     /// Returns whether a quota of requests stops the key until the quota's reset.
     pub(super) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
         match &self.0 {

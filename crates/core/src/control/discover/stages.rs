@@ -37,14 +37,6 @@ impl Learning {
         self.stage_served = 0;
     }
 
-    /// Goes on at `now` with a state from before a cut. The time since the last served request is
-    /// left out of the stage's duration.
-    pub(super) fn resume_at(&mut self, now: Timestamp) {
-        if let Some(last) = self.ledger.last() {
-            self.stage_began = self.stage_began + now.since(last.max(self.stage_began));
-        }
-    }
-
     pub(super) fn cruise(&mut self, ceiling: f64, now: Timestamp) {
         self.ceiling = ceiling.max(RATE_MIN);
         self.enter(Stage::Cruise, self.top(), now);
