@@ -106,7 +106,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                 continue;
             }
             let port = authority.rsplit(':').next().unwrap().parse().unwrap();
-            let answer = b"HTTP/1.1 200 Connection established\r\n\r\n";
+            // Some proxies fold lines, or write a blank before the colon.
+            let answer = b"HTTP/1.1 200 Connection established\r\nVia: a\r\n b\r\nNote : c\r\n\r\n";
             return relay(stream, answer, port).await;
         }
         let page = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\na page";

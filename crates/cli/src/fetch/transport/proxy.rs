@@ -191,7 +191,13 @@ impl Proxy {
         let login = self.login.clone();
         let headers = request.headers_mut();
         headers.extend(login.map(|login| (PROXY_AUTHORIZATION, login)));
-        let (mut sender, mut connection) = http1::handshake(hop).await.map_err(broken)?;
+        // As lenient as with hosts.
+        let mut lenient = http1::Builder::new();
+        lenient
+            .allow_obsolete_multiline_headers_in_responses(true)
+            .allow_spaces_after_header_name_in_responses(true)
+            .ignore_invalid_headers_in_responses(true);
+        let (mut sender, mut connection) = lenient.handshake(hop).await.map_err(broken)?;
         let mut answer = Box::pin(sender.send_request(request));
         let answer = tokio::select! {
             biased;
