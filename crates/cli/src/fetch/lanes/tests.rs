@@ -367,7 +367,7 @@ fn a_host_set_aside_does_not_keep_the_run_alive_and_its_urls_are_found() {
     lanes.close_input();
     let aside = |_: &Lane| -> Result<(), _> { Err(Refused::SetAside("held for a day".to_owned())) };
     assert!(matches!(lanes.take(at(0.0), aside), Take::Done));
-    assert_eq!(lanes.pages_aside(), 3);
+    assert_eq!(lanes.waiting(), 3);
     let mut numbers = Vec::new();
     let mut from = 0;
     while let Some((id, why)) = lanes.set_aside(from) {

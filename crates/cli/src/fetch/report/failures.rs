@@ -126,6 +126,7 @@ fn to_do(why: &str, status: Option<u16>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fetch::report::page_fields::RowOfPage;
 
     fn fail(failures: &Failures, url: &str, status: Option<u16>, why: &str) {
         let row = Row {
@@ -139,6 +140,7 @@ mod tests {
             latency_ms: 0,
             saved: None,
             error: Some(why),
+            page: RowOfPage::default(),
         };
         failures.add(&row, why);
     }
