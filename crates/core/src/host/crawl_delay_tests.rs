@@ -162,7 +162,7 @@ fn of_a_crawl_delay_and_an_operators_number_the_slower_counts() {
 #[test]
 fn a_crawl_delay_is_kept_with_the_state() {
     let mut key = Told::new();
-    assert_eq!(key.host.snapshot()[0], 25);
+    assert_eq!(key.host.snapshot()[0], 27);
     key.told(0, 2_000, DAY);
     let state = key.host.snapshot();
     assert_eq!(state[..2], [26, 1]);

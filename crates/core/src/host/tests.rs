@@ -203,7 +203,7 @@ fn what_is_known_of_urls_is_kept_with_the_state() {
         host.report(now, grant.lease, &report, &config, &mut rng);
     }
     let state = host.snapshot();
-    assert_eq!(state[..2], [26, 2]);
+    assert_eq!(state[..2], [28, 2]);
     let back = Host::restore(&state, now, &config).expect("a state");
     assert_eq!(back, host);
     let mut joined = host.clone();
