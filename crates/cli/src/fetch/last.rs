@@ -28,8 +28,8 @@ pub(super) struct Last<'a> {
     pub(super) look: Look,
     /// What the report says about the host.
     pub(super) doubt: Doubt,
-    /// The URL of a page, and whether it is the page's own or where its redirects lead for good. The
-    /// target of another redirect may be valid only once.
+    /// The URL of a page, and whether it is the page's own or where its redirects lead for good.
+    /// The target of another redirect may be valid only once.
     pub(super) page_url: Option<(&'a Url, bool)>,
 }
 

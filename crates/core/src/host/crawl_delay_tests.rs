@@ -165,7 +165,7 @@ fn a_crawl_delay_is_kept_with_the_state() {
     assert_eq!(key.host.snapshot()[0], 27);
     key.told(0, 2_000, DAY);
     let state = key.host.snapshot();
-    assert_eq!(state[..2], [26, 1]);
+    assert_eq!(state[..2], [28, 1]);
     key.host = Host::restore(&state, Told::at(0), &key.config).expect("a state");
     assert_eq!(key.host.snapshot(), state);
     assert_eq!(key.rate(1), 5);

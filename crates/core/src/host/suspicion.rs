@@ -16,8 +16,8 @@
 //!     +----- a refused URL is served: a limit ----------+
 //! ```
 //!
-//! The served page may have taken all that a slow limit allows, or come from a cache. So one refused
-//! URL proves nothing: another page follows after a longer rest, and another refused URL after it.
+//! The served page may have taken all that a slow limit allows, or come from a cache. So one
+//! refused URL proves nothing: another page follows after a longer rest, and another refused one.
 //!
 //! Workers that keep no refused page send their next page after the rest. If it is served, the
 //! suspicion ends. They ask for the refused pages later, and these then tell which it was.
@@ -188,7 +188,6 @@ impl Suspicion {
                 self.usual.count(1, 0);
                 (Effect::Nothing, Doubt::None)
             }
-            (Stage::Clear, Sight::Redirect) => (Effect::Nothing, Doubt::Unclear),
             (Stage::Clear, Sight::Page) => {
                 self.end_run();
                 self.ordinary_run = 0;
@@ -254,7 +253,7 @@ impl Suspicion {
                 (Effect::Check, Doubt::Checking)
             }
             (Stage::Clear, Sight::Other) if self.run.is_empty() => (Effect::Nothing, Doubt::None),
-            (Stage::Clear, Sight::Other) => (Effect::Nothing, Doubt::Unclear),
+            (Stage::Clear, Sight::Redirect | Sight::Other) => (Effect::Nothing, Doubt::Unclear),
             (Stage::Suspected | Stage::Checking, _) => (Effect::Nothing, self.doubt()),
         }
     }

@@ -118,7 +118,7 @@ impl Doubts {
         self.texts.iter().any(|(known, _)| *known == text)
     }
 
-    /// Notes a short text, and returns whether it came before. Those that came once make room first.
+    /// Notes a short text, and returns whether it came before. Texts that came once go first.
     fn remember_text(&mut self, text: u32) -> bool {
         let at = self.texts.iter().position(|(known, _)| *known == text);
         if let Some(at) = at {
@@ -185,8 +185,8 @@ impl Lanes {
         }
     }
 
-    /// Records a page that lane `id` served. Its URL is certain to serve more than one request if it
-    /// `is_lasting`.
+    /// Records a page that lane `id` served. Its URL is certain to serve more than one request if
+    /// it `is_lasting`.
     pub(crate) fn served_page(&mut self, id: LaneId, url: &str, is_lasting: bool) {
         let known = &mut self.all[id as usize].doubts.known;
         if known.served.is_none() || is_lasting && !known.is_lasting {
@@ -253,8 +253,8 @@ impl Lanes {
         }
     }
 
-    /// Ends the pages that are kept if nothing is left that could tell: no page of lane `id`, and none
-    /// that redirects may bring from where they began.
+    /// Ends the pages that are kept if nothing is left that could tell: no page of lane `id`, and
+    /// none that redirects may bring from where they began.
     pub(super) fn settle_kept(&mut self, id: LaneId, now: Timestamp) {
         let lane = &self.all[id as usize];
         if lane.doubts.pages.is_empty() || !lane.is_over() || lane.wants_proof() {
@@ -270,8 +270,8 @@ impl Lanes {
         lane.is_over() || lane.set_aside.is_some()
     }
 
-    /// Ends pages that are kept where redirects led, once no more of them come. Returns whether there
-    /// were any.
+    /// Ends pages that are kept where redirects led, once no more of them come. Returns whether
+    /// there were any.
     pub(super) fn settle_redirected(&mut self, now: Timestamp) -> bool {
         for id in std::mem::take(&mut self.redirected) {
             self.settle_kept(id, now);

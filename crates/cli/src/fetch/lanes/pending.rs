@@ -206,7 +206,7 @@ impl Pending {
         self.purpose == Purpose::Page && self.is_untried()
     }
 
-    /// Returns whether it is a plain GET of a page, so that its URL can be asked for as a proof later.
+    /// Returns whether it is a plain GET of a page, so that its URL can be a proof later.
     pub(crate) fn is_plain_page(&self) -> bool {
         self.purpose == Purpose::Page && self.page.request.is_none()
     }

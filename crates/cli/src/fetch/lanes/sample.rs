@@ -55,8 +55,8 @@ impl Sample {
     }
 }
 
-/// Returns a hash of the target of a redirect, unless it has the path of `url` too. Of a target below
-/// that path only the rest counts, as in `/items/7` to `/items/7/blocked`.
+/// Returns a hash of the target of a redirect, unless it has the path of `url` too. Of a target
+/// below that path only the rest counts, as in `/items/7` to `/items/7/blocked`.
 fn target(headers: &HeaderMap, url: &Url) -> Option<u32> {
     let location = headers.get(LOCATION)?.to_str().ok()?;
     let to = url.join(location).ok()?;
