@@ -108,7 +108,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         pending.refused += 1;
     }
     pending.blames_host =
-        report.signal == Signal::RateLimited && !directions.url_fault && pending.refused == 1;
+        directions.event && pending.refused <= 1 && pending.attempt.failures.is_empty();
     say_doubt(engine, &url, &report, &directions);
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
     let policy = plan.as_ref().map(|plan| plan.retry_policy(&engine.policy));

@@ -22,10 +22,7 @@ use super::unit::Unit;
 use super::{KeySet, LaneId};
 use crate::fetch::robots::{Rules, Standing};
 
-/// The number of waiting pages whose refusals counted against the host from which on they are tried
-/// again early.
-const BLAMING_MIN: u32 = 2;
-/// The number of untried URLs that go before such a page.
+/// The number of untried URLs that go before a page whose first refusal slowed the host.
 const EARLY_AFTER: u64 = 1;
 
 /// The number of waiting pages that failed from which on a lane takes no further pages. It bounds
@@ -54,8 +51,6 @@ pub(crate) struct Lane {
     /// The number of pages ever added.
     pub(super) added: u64,
     pub(super) returned: Returned,
-    /// Waiting pages whose refusals counted against the host ([`Pending::blames_host`]).
-    blaming: u32,
     /// Pages in flight that never failed.
     pub(super) untried_in_flight: u32,
     pub(crate) outage: Outage,
@@ -140,7 +135,6 @@ impl Lane {
             unit: Unit::default(),
             added: 0,
             returned: Returned::default(),
-            blaming: 0,
             untried_in_flight: 0,
             outage: Outage::default(),
             last_failure: Box::default(),
@@ -382,32 +376,28 @@ impl Lane {
     /// Puts a page that was refused or failed behind all that wait now. It does not leave before
     /// `not_before`.
     ///
-    /// Several refused pages go behind one untried URL only. Their next answers tell whether the
-    /// host has a limit or these pages alone are refused. Until then each further refusal slows the
-    /// host.
+    /// A page whose first refusal slowed the host goes behind one untried URL only. Its next answer
+    /// tells whether the host has a limit or this page alone is refused. Until then each further
+    /// refusal slows the host.
     pub(super) fn put_behind(
         &mut self,
-        pending: Box<Pending>,
+        mut pending: Box<Pending>,
         sequence: u64,
         not_before: Timestamp,
         now: Timestamp,
     ) {
-        let mut page = Ready {
-            behind: self.added,
+        let is_early = std::mem::take(&mut pending.blames_host);
+        let behind = if is_early {
+            self.added.min(self.gone() + EARLY_AFTER)
+        } else {
+            self.added
+        };
+        let page = Ready {
+            behind,
             sequence,
             pending,
         };
-        let early = self.added.min(self.gone() + EARLY_AFTER);
         let queues = self.returned.queues();
-        if page.pending.blames_host {
-            self.blaming += 1;
-            if self.blaming == BLAMING_MIN {
-                queues.hasten(early);
-            }
-            if self.blaming >= BLAMING_MIN {
-                page.behind = early;
-            }
-        }
         if not_before > now {
             queues.resting.push(Reverse(Resting { not_before, page }));
         } else {
@@ -477,7 +467,6 @@ impl Lane {
                 if page.pending.failed_at == id {
                     self.outage.settle(&mut page.pending.attempt.failures);
                 }
-                self.blaming -= u32::from(std::mem::take(&mut page.pending.blames_host));
                 return Some(page.pending);
             }
             First::Fresh => {}

@@ -109,7 +109,7 @@ pub(crate) struct Pending {
     pub(crate) status: Option<u16>,
     /// The number of requests answered with a refusal (429 and the like).
     pub(crate) refused: u32,
-    /// The page waits after its first refusal, which counted against its host.
+    /// Whether its first refusal slowed the host, and it does not wait yet.
     pub(crate) blames_host: bool,
     /// The next attempt at the present hop, or of the whole page once it began again.
     pub(crate) attempt: Attempt,

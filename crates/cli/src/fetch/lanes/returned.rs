@@ -46,19 +46,6 @@ impl Returned {
     }
 }
 
-impl Queues {
-    /// Moves the pages that blame the host forward, behind the first `early` URLs.
-    pub(super) fn hasten(&mut self, early: u64) {
-        let mut pages = std::mem::take(&mut self.ready).into_vec();
-        for Reverse(page) in &mut pages {
-            if page.pending.blames_host {
-                page.behind = page.behind.min(early);
-            }
-        }
-        self.ready = pages.into();
-    }
-}
-
 /// Orders a type by the value of an expression.
 macro_rules! ordered_by {
     ($name:ident, $this:ident => $by:expr) => {

@@ -457,14 +457,13 @@ fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
     assert_eq!(number(&page), 2);
 }
 
-/// One refused page waits behind all others. Two that were refused with others served between them
-/// are tried again soon, since only their answers tell whose fault the refusals are.
+/// Only the next answer of a refused page tells whose fault its refusal is.
 #[test]
-fn several_pages_that_blame_the_host_are_tried_again_early() {
+fn a_page_whose_refusal_slowed_the_host_is_tried_again_behind_one_other() {
     for (refused, order) in [
-        (&[1][..], &[2, 3, 4, 5, 6, 7, 8, 1][..]),
-        (&[1, 3], &[2, 4, 1, 3, 5, 6, 7, 8]),
-        (&[1, 3, 5], &[2, 4, 1, 3, 6, 7, 8, 5]),
+        (&[1][..], &[2, 1, 3, 4, 5, 6, 7, 8][..]),
+        (&[1, 3], &[2, 1, 4, 3, 5, 6, 7, 8]),
+        (&[1, 2, 5], &[3, 1, 2, 4, 6, 5, 7, 8]),
     ] {
         let urls: Vec<_> = (1..=8).map(|number| ("http://a/", number)).collect();
         let mut lanes = lanes(false, &urls);
@@ -476,7 +475,6 @@ fn several_pages_that_blame_the_host_are_tried_again_early() {
                 (pending.refused, pending.blames_host) = (1, true);
                 lanes.put_back(lane, pending, at(0.0), at(0.0));
             } else {
-                assert!(!pending.blames_host, "it may blame the host again");
                 seen.push(number(&pending));
             }
         }
