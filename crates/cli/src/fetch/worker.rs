@@ -107,8 +107,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     if report.signal.is_refusal() {
         pending.refused += 1;
     }
-    pending.blames_host =
-        directions.event && pending.refused <= 1 && pending.attempt.failures.is_empty();
+    let has_slowed = directions.event
+        || report.retry_after.is_some() && directions.hold_until > engine.limits.now();
+    pending.blames_host = has_slowed && pending.refused <= 1 && pending.attempt.failures.is_empty();
     say_doubt(engine, &url, &report, &directions);
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
     let policy = plan.as_ref().map(|plan| plan.retry_policy(&engine.policy));

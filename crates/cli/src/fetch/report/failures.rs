@@ -117,9 +117,8 @@ fn to_do(why: &str, status: Option<u16>) -> &'static str {
         None if why.contains("TLS") => "check its certificate",
         _ if why.starts_with("robots.txt") => "try later",
         Some(401 | 407) => "needs a login",
-        Some(408 | 425 | 429 | 500..) => "try later",
+        None | Some(408 | 425 | 429 | 500..) => "try later",
         Some(_) => "final",
-        None => "try later",
     }
 }
 
