@@ -57,6 +57,18 @@ impl Engine {
     }
 }
 
+/// Returns whether the page was refused for the first time, and that slowed its host.
+pub(super) fn blames_host(
+    engine: &Engine,
+    pending: &Pending,
+    report: &Report,
+    directions: &Directions,
+) -> bool {
+    let is_held = || directions.hold_until > engine.limits.now();
+    let has_slowed = directions.event || report.retry_after.is_some() && is_held();
+    has_slowed && pending.refused <= 1 && pending.attempt.failures.is_empty()
+}
+
 /// Returns why the host is given up, if it refused for so long.
 pub(super) fn blocked(report: &Report, directions: &Directions) -> Option<String> {
     let status = report.status.unwrap_or_default();

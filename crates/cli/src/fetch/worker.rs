@@ -22,7 +22,7 @@ use super::lanes::{Job, LaneId};
 use super::last::{Last, came_back};
 use super::limits::Leave;
 use super::own_machine;
-use super::refusals::{blocked, keep, look, say_doubt};
+use super::refusals::{blames_host, blocked, keep, look, say_doubt};
 use super::report::output::Row;
 use super::report::save::place;
 use super::request;
@@ -107,9 +107,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     if report.signal.is_refusal() {
         pending.refused += 1;
     }
-    let has_slowed = directions.event
-        || report.retry_after.is_some() && directions.hold_until > engine.limits.now();
-    pending.blames_host = has_slowed && pending.refused <= 1 && pending.attempt.failures.is_empty();
+    pending.blames_host = blames_host(engine, &pending, &report, &directions);
     say_doubt(engine, &url, &report, &directions);
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
     let policy = plan.as_ref().map(|plan| plan.retry_policy(&engine.policy));
