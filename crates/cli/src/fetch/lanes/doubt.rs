@@ -39,8 +39,6 @@ pub(crate) struct Kept {
 #[derive(Default)]
 pub(crate) struct Doubts {
     pub(super) known: Known,
-    /// The short texts that came last, and whether each came more than once.
-    texts: VecDeque<(u32, bool)>,
     /// The target of the last redirect.
     target: Option<u32>,
     pub(super) pages: Vec<Kept>,
@@ -60,6 +58,8 @@ pub(crate) struct Known {
     is_lasting: bool,
     /// The text of the first page, if it was short.
     first: Option<u32>,
+    /// The short texts that came last, and whether each came more than once.
+    texts: VecDeque<(u32, bool)>,
     /// Whether this changed since it was stored.
     #[serde(skip)]
     is_new: bool,
@@ -102,7 +102,7 @@ impl Doubts {
             },
             Sample::Status(_) | Sample::Target(_) => Look::Page,
             Sample::Text(text) => {
-                let is_known = self.remember_text(text);
+                let is_known = self.known.remember_text(text);
                 if self.known.first_text(text) == text || !has_served {
                     Look::Page
                 } else if is_known {
@@ -114,30 +114,11 @@ impl Doubts {
         }
     }
 
-    fn has_come(&self, text: u32) -> bool {
-        self.texts.iter().any(|(known, _)| *known == text)
-    }
-
-    /// Notes a short text, and returns whether it came before. Texts that came once go first.
-    fn remember_text(&mut self, text: u32) -> bool {
-        let at = self.texts.iter().position(|(known, _)| *known == text);
-        if let Some(at) = at {
-            self.texts.remove(at);
-        } else if self.texts.len() >= TEXTS_MAX {
-            let once = self.texts.iter().rposition(|(_, is_again)| !is_again);
-            self.texts.remove(once.unwrap_or(TEXTS_MAX - 1));
-        }
-        self.texts.push_front((text, at.is_some()));
-        at.is_some()
-    }
-
     /// Returns the look of the answer to a page that was served before.
     fn look_of_proof(&self, sample: Sample) -> Look {
         match sample {
             Sample::Target(target) if self.target != Some(target) => Look::Page,
-            Sample::Text(text) if !self.has_come(text) || self.known.first == Some(text) => {
-                Look::Page
-            }
+            Sample::Text(text) if !self.known.is_odd(text) => Look::Page,
             _ => Look::Odd(sample.alike()),
         }
     }
@@ -148,6 +129,24 @@ impl Known {
     fn first_text(&mut self, text: u32) -> u32 {
         self.is_new |= self.first.is_none();
         *self.first.get_or_insert(text)
+    }
+
+    /// Returns whether a text came more than once, and is not that of the first page.
+    fn is_odd(&self, text: u32) -> bool {
+        self.first != Some(text) && self.texts.contains(&(text, true))
+    }
+
+    /// Notes a short text, and returns whether it came before. Texts that came once go first.
+    fn remember_text(&mut self, text: u32) -> bool {
+        let at = self.texts.iter().position(|(known, _)| *known == text);
+        let before = at.and_then(|at| self.texts.remove(at));
+        if at.is_none() && self.texts.len() >= TEXTS_MAX {
+            let once = self.texts.iter().rposition(|(_, is_again)| !is_again);
+            self.texts.remove(once.unwrap_or(TEXTS_MAX - 1));
+        }
+        self.texts.push_front((text, at.is_some()));
+        self.is_new |= before == Some((text, false));
+        at.is_some()
     }
 }
 

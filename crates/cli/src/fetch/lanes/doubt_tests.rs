@@ -117,6 +117,23 @@ fn a_text_that_follows_others_twice_is_a_refusal_and_the_first_text_is_none() {
     assert!(matches!(look(3), Look::Odd(_)), "also between pages");
 }
 
+/// A run may be killed in the middle of a ban.
+#[test]
+fn a_later_run_knows_the_text_of_a_ban_and_of_the_first_page() {
+    let mut lanes = doubted(1);
+    for text in [1, 2, 3, 3] {
+        lanes.look(0, Sample::Text(text), false);
+    }
+    let proof = |lanes: &mut Lanes, text| lanes.look(0, Sample::Text(text), true);
+    assert_eq!(proof(&mut lanes, 2), Look::Page, "its own text came once");
+    let (_, known) = lanes.take_known(0).unwrap();
+    let mut later = doubted(1);
+    later.lane_mut(0).restore_known(known);
+    assert!(matches!(proof(&mut later, 3), Look::Odd(_)));
+    let mut look = |text| later.look(0, Sample::Text(text), false);
+    assert!(matches!((look(3), look(1)), (Look::Odd(_), Look::Page)));
+}
+
 /// The page of the proof may be gone, with an answer of its own.
 #[test]
 fn a_refused_proof_is_followed_by_a_page_that_was_not_tried() {
