@@ -25,7 +25,7 @@ export interface ClientOptions {
   /** The longest wait of calls without a `waitMs`, in milliseconds. Default: no limit. */
   patienceMs?: number | undefined;
   /**
-   * What to do while no coordinator answers. `wait`, the default: nothing leaves. `share`: this
+   * The behaviour while no coordinator answers. `wait`, the default: nothing leaves. `share`: this
    * worker goes on with its share of each key's limit, if the coordinator allows it; reports are
    * kept and sent later. `stop`: calls fail with `Unavailable` at once.
    */
@@ -41,7 +41,7 @@ export interface ClientOptions {
   io?: Io | undefined;
 }
 
-/** How long to wait for a permit. */
+/** The bounds of a wait for a permit. */
 export interface Waiting {
   /**
    * Milliseconds, also while the coordinator is unavailable. Default: the client's `patienceMs`.

@@ -7,7 +7,7 @@
 import type { PermitState } from "./state.js";
 import { freshId, itemOf, type Grant, type Json, type Outcome, type Wish } from "./wire.js";
 
-/** What to do while no coordinator answers. */
+/** The behaviour while no coordinator answers. */
 export type OnUnavailable = "wait" | "share" | "stop";
 
 /** From the first call without an answer to the first turn, set by the coordinator. */

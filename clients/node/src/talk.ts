@@ -64,7 +64,7 @@ export interface NoReply {
   why: string;
 }
 
-/** What the protocol needs. `now` is a monotonic clock, and `chance` draws from 0 to 1. */
+/** The machine that the protocol runs on. `now` is a monotonic clock, and `chance` draws from 0 to 1. */
 export interface Io {
   now(): number;
   chance(): number;

@@ -16,7 +16,7 @@ export type SendBodies = "errors" | "all" | undefined;
  */
 export type Cost = number | Record<string, number>;
 
-/** What to acquire a permit for. */
+/** The wishes for a permit beside its target. */
 export interface Wanted {
   /** Further keys whose limits the request must keep. */
   also?: string[] | undefined;

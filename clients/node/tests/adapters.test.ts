@@ -24,7 +24,7 @@ async function place(t: TestContext, fake: Fake, ...handlers: Handler[]) {
   };
 }
 
-/** What both adapters do: [status, body] of a request, also of an error answer. */
+/** The common behaviour of both adapters: [status, body] of a request, also of an error answer. */
 const adapters = {
   async axios(client: Client, url: string, data?: unknown, signal?: AbortSignal): Promise<[number, unknown]> {
     const http = axios.create({ ...politeAxios(client), validateStatus: null, responseType: "text" });

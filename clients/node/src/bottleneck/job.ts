@@ -11,7 +11,7 @@ export interface EventInfo {
 
 /** A job in `executing`, `failed`, `retry` and `done`. */
 export interface EventInfoRetryable extends EventInfo {
-  /** How often the job was repeated. */
+  /** The number of repeats. */
   readonly retryCount: number;
 }
 

@@ -9,11 +9,11 @@ export interface Offer {
   blocked: boolean;
 }
 
-/** How a job starts. */
+/** The start of a job. */
 export interface Start {
   /** Milliseconds until the job may execute. */
   wait: number;
-  /** What is left of the reservoir. */
+  /** The rest of the reservoir. */
   reservoir: number | null;
 }
 

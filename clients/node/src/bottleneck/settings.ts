@@ -14,7 +14,7 @@ export const strategy = {
 
 export type Strategy = (typeof strategy)[keyof typeof strategy];
 
-/** What limits the jobs of a limiter. Times are in milliseconds; null is no limit. */
+/** The limits of a limiter's jobs. Times are in milliseconds; null is no limit. */
 export interface Settings {
   /** The largest weight of jobs that run at once. Default: null. */
   maxConcurrent: number | null;
@@ -22,9 +22,9 @@ export interface Settings {
   minTime: number;
   /** The most queued jobs. Default: null. */
   highWater: number | null;
-  /** What happens to a job above `highWater`. Default: `LEAK`. */
+  /** The fate of a job above `highWater`. Default: `LEAK`. */
   strategy: Strategy;
-  /** How long `BLOCK` refuses jobs. Default: 15 times `minTime`, or 5000 if that is 0. */
+  /** The time for which `BLOCK` refuses jobs. Default: 15 times `minTime`, or 5000 if that is 0. */
   penalty: number | null;
   /** The weight of jobs that may still start. Default: null. */
   reservoir: number | null;
@@ -58,7 +58,7 @@ export const DEFAULT_SETTINGS: Readonly<Settings> = {
 export interface JobOptions {
   /** 0 to 9; jobs with a smaller number leave the queue first. Default: 5. */
   priority?: number | null | undefined;
-  /** What the job takes of `maxConcurrent` and `reservoir`, a whole number from 0. Default: 1. */
+  /** The share of the job in `maxConcurrent` and `reservoir`, a whole number from 0. Default: 1. */
   weight?: number | null | undefined;
   /** The milliseconds after which an executing job fails. Default: null, never. */
   expiration?: number | null | undefined;

@@ -4,10 +4,10 @@ import type { Limits, Offer, Start } from "./limits.js";
 import type { PriorityQueue } from "./queue.js";
 import type { SettingsOptions } from "./settings.js";
 
-/** How a job ended. A dropped one did not execute. */
+/** The end of a job. A dropped one did not execute. */
 export type End = "resolved" | "rejected" | "dropped";
 
-/** What turns do with jobs. */
+/** The calls by which turns run jobs. */
 export interface Uses {
   /** Executes a job that has left the queue. */
   launch(job: Job, start: Start): void;

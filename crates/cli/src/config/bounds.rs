@@ -1,4 +1,4 @@
-//! What counts as fetched, and where a run ends.
+//! The statuses that count as fetched, and the bounds of a run.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

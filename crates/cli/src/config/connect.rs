@@ -1,4 +1,4 @@
-//! How connections are made.
+//! The settings of connections.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -43,7 +43,7 @@ const SECRET: [&str; 14] = [
     "token",
 ];
 
-/// What every request has beside its URL, as far as no line of the input says otherwise.
+/// The parts of every request beside its URL, unless a line of the input has its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestSettings {
     /// A field whose value is sensitive stays at the page's own origin.

@@ -1,4 +1,4 @@
-//! What the settings add to every request of a run: fields, secrets from files, a method, a body.
+//! The parts of every request that the settings give: fields, secrets from files, a method, a body.
 
 use std::fs;
 use std::io::Read as _;
@@ -18,7 +18,7 @@ use crate::token;
 /// The largest `--data-file`, in bytes. It is in memory once.
 const DATA_MAX: u64 = 64 << 20;
 
-/// What every request has beside its URL, unless its input line says otherwise.
+/// The parts of every request beside its URL, unless its input line has its own.
 #[derive(Default)]
 pub(crate) struct Defaults {
     /// A sensitive value stays at the origin of its page.

@@ -19,42 +19,49 @@ use super::transport::client::Came;
 /// came behind a hold.
 const QUARANTINES_BLOCKED: u8 = 3;
 
-/// Returns what the answer to a request looks like beside others of its host, and what it shares
-/// with them.
-pub(super) fn look(
+/// Returns what the answer to a request looks like beside others of its host, and its report with
+/// what its page and its lane know.
+pub(super) fn compare(
     engine: &Engine,
     lane: LaneId,
     pending: &Pending,
     url: &Url,
     came: &Came,
-    report: &Report,
-) -> (Look, Alike) {
-    let purpose = pending.purpose;
+    report: Report,
+) -> (Look, Report) {
     // The processes of a fleet have different pages, and could not agree on a proof. A page that
     // must not be requested twice cannot wait for one.
-    if engine.limits.is_fleet() || !pending.may_repeat() {
-        return (Look::default(), Alike::Status);
-    }
-    let sample = match (came, purpose) {
-        (Came::Answer(answer), Purpose::Page | Purpose::Proof)
-            if is_served(&engine.policy, report, Purpose::Page) =>
+    let is_compared = !engine.limits.is_fleet() && pending.may_repeat();
+    let (is_page, is_proof) = match pending.purpose {
+        Purpose::Page => (true, false),
+        Purpose::Proof => (false, true),
+        Purpose::Robots(_) => (false, false),
+    };
+    let sample = match came {
+        Came::Answer(answer)
+            if is_compared
+                && (is_page || is_proof)
+                && is_served(&engine.policy, &report, Purpose::Page) =>
         {
             Sample::of(answer, url, report.signal)
         }
         _ => None,
     };
-    let is_proof = purpose == Purpose::Proof;
-    let look = sample.map_or_else(Look::default, |sample| {
-        engine.lock().lanes.look(lane, sample, is_proof)
-    });
-    (look, look.alike())
-}
-
-impl Engine {
-    /// Returns whether pages of `lane` are kept that may have been refused.
-    pub(super) fn keeps_refused(&self, lane: LaneId) -> bool {
-        self.lock().lanes.lane(lane).keeps_refused()
-    }
+    let mut shared = engine.lock();
+    let lanes = &mut shared.lanes;
+    let can_check = is_proof || is_page && lanes.lane(lane).keeps_refused();
+    let look = sample.map_or_else(Look::default, |sample| lanes.look(lane, sample, is_proof));
+    let report = Report {
+        alike: if is_compared {
+            look.alike()
+        } else {
+            Alike::Status
+        },
+        can_check,
+        failed_before: pending.attempt.failures.own > 0,
+        ..report
+    };
+    (look, report)
 }
 
 /// Returns whether the page was refused for the first time, and that slowed its host.

@@ -32,7 +32,7 @@ const OF_BODY: [HeaderName; 4] = [
 /// The first byte of a stored request. No URL begins with it.
 const MARK: u8 = 0;
 
-/// What is sent for a page beside its URL.
+/// The parts of a page's request beside its URL.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct PageRequest {
     /// The URL that is requested.
@@ -58,7 +58,7 @@ enum Content {
     Own(Box<[u8]>),
 }
 
-/// What an input line says about its request.
+/// The parts of a request that an input line gives.
 #[derive(Default)]
 pub(crate) struct LineRequest {
     pub(crate) method: Option<Method>,

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
-use politely::core::signal::{Alike, Report, Resource, Signal, WallClock, classify};
+use politely::core::signal::{Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
 use politely::redirect::follow;
@@ -22,7 +22,7 @@ use super::lanes::{Job, LaneId};
 use super::last::{Last, came_back};
 use super::limits::Leave;
 use super::own_machine;
-use super::refusals::{blames_host, blocked, keep, look, say_doubt};
+use super::refusals::{blames_host, blocked, compare, keep, say_doubt};
 use super::report::output::Row;
 use super::report::save::place;
 use super::request;
@@ -90,8 +90,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
-    let (look, alike) = look(engine, lane, &pending, &url, &came, &report);
-    let mut report = of_page(report, alike, &pending, engine.keeps_refused(lane));
+    let (look, mut report) = compare(engine, lane, &pending, &url, &came, report);
     pending.status = report.status;
     let about = hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
@@ -291,21 +290,6 @@ fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: 
 fn may_leave_again(engine: &Engine, pending: &Pending) {
     if !pending.is_rewritten {
         engine.forget_once(pending);
-    }
-}
-
-/// Adds to a report what its page knows, and whether its lane `keeps_refused` pages.
-fn of_page(report: Report, alike: Alike, pending: &Pending, keeps_refused: bool) -> Report {
-    let can_check = match pending.purpose {
-        Purpose::Proof => true,
-        Purpose::Page => keeps_refused,
-        Purpose::Robots(_) => false,
-    };
-    Report {
-        alike,
-        can_check,
-        failed_before: pending.attempt.failures.own > 0,
-        ..report
     }
 }
 

@@ -127,12 +127,7 @@ fn an_unusable_state_folder_is_told_in_one_line() {
         let said = run(politely()
             .args(["fetch", "http://127.0.0.1:1/", "--state"])
             .arg(&state));
-        assert_eq!(
-            (said.code, said.err.lines().count()),
-            (2, 1),
-            "{}",
-            said.err
-        );
+        said.demand_one_line(2);
         assert!(said.err.starts_with("error: "), "{}", said.err);
     }
 }
@@ -459,12 +454,7 @@ fn a_state_folder_in_use_is_refused() {
         std::thread::yield_now();
     }
     let said = run(fast().arg("--state").arg(&state).arg(server.url("b")));
-    assert_eq!(
-        (said.code, said.err.lines().count()),
-        (2, 1),
-        "{}",
-        said.err
-    );
+    said.demand_one_line(2);
     assert!(said.err.contains("in use by another run"), "{}", said.err);
     assert_eq!(first.wait().unwrap().code(), Some(0));
     let _ = rows_of;

@@ -144,12 +144,7 @@ fn only_urls_that_the_patterns_let_are_fetched() {
     paths.sort_unstable();
     assert_eq!(paths, ["/a/1", "/b/1"]);
     let said = run(fast().args(["--include", "(", &urls[0]]));
-    assert_eq!(
-        (said.code, said.err.lines().count()),
-        (2, 1),
-        "{}",
-        said.err
-    );
+    said.demand_one_line(2);
     assert!(
         said.err.contains("--include: unclosed group"),
         "{}",

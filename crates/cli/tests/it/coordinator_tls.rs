@@ -147,12 +147,7 @@ fn fetch_trusts_the_authority_of_a_file_and_every_certificate_if_it_is_told_to()
     ] {
         let file = coordinator.path(file).display().to_string();
         let said = fetch(&["--ca", &file]);
-        assert_eq!(
-            (said.code, said.err.lines().count()),
-            (2, 1),
-            "{}",
-            said.err
-        );
+        said.demand_one_line(2);
         assert!(
             said.err.contains("--ca ") && said.err.contains(why),
             "{}",

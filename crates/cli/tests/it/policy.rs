@@ -71,12 +71,7 @@ fn a_policy_is_checked_and_explained() {
     assert_eq!(said.code, 0);
     assert!(said.out.contains("--allow-empty-policy"), "{}", said.out);
     let said = run(politely().args(["policy", "check", "/nowhere/rules.toml"]));
-    assert_eq!(
-        (said.code, said.err.lines().count()),
-        (2, 1),
-        "{}",
-        said.err
-    );
+    said.demand_one_line(2);
 }
 
 #[test]
@@ -169,12 +164,7 @@ fn presets_are_listed_shown_and_are_policies() {
         assert_eq!(said.code, 0, "{}", said.err);
     }
     let said = run(politely().args(["presets", "show", "nobody"]));
-    assert_eq!(
-        (said.code, said.err.lines().count()),
-        (2, 1),
-        "{}",
-        said.err
-    );
+    said.demand_one_line(2);
     assert!(said.err.contains("github"), "{}", said.err);
 }
 
@@ -377,12 +367,7 @@ fn an_empty_policy_needs_its_flag() {
     let flag = format!("--policy={}", file.display());
     let args = ["serve", "--bind=127.0.0.1:0", "--memory", &flag];
     let said = run(politely().args(args));
-    assert_eq!(
-        (said.code, said.err.lines().count()),
-        (2, 1),
-        "{}",
-        said.err
-    );
+    said.demand_one_line(2);
     assert!(said.err.contains("--allow-empty-policy"), "{}", said.err);
 
     let program = Path::new(env!("CARGO_BIN_EXE_politely"));

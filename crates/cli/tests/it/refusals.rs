@@ -40,9 +40,7 @@ fn page(path: &str, stream: &mut TcpStream) -> std::io::Result<Then> {
 /// Starts a host that serves some pages, then gives all the answer `refuse` for a while, and then
 /// serves again.
 fn banning(refuse: fn(&mut TcpStream) -> std::io::Result<Then>) -> (Server, &'static AtomicUsize) {
-    static BANNED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let refused = &BANNED[NEXT.fetch_add(1, Ordering::Relaxed)];
+    let refused: &'static AtomicUsize = Box::leak(Box::default());
     let state = Mutex::new((0, None::<Instant>));
     let server = Server::start(move |path, stream| {
         let is_refused = {
@@ -91,6 +89,22 @@ fn a_ban_in_a_status_that_is_not_listed_costs_few_requests_and_no_page() {
         said.err
     );
     assert_eq!(said.code, 0);
+}
+
+/// The first run ended, or was killed, before the ban began.
+#[test]
+fn a_ban_that_a_later_run_meets_costs_few_requests_and_no_page() {
+    let (server, refused) = banning(|stream| respond(stream, "418 No", "", "no"));
+    let state = tempfile::tempdir().unwrap();
+    for pages in [0..SERVED, SERVED..30] {
+        let count = pages.len();
+        let mut command = in_order();
+        command.arg("--state").arg(state.path());
+        let said = run(command.args(pages.map(|number| server.url(&letters(number)))));
+        assert_eq!(fetched(&said), count, "{}", said.out);
+    }
+    let refused = refused.load(Ordering::Relaxed);
+    assert!((3..=6).contains(&refused), "{refused}");
 }
 
 /// A list of `http://` URLs of an `https://` site, or of one that has another name now.

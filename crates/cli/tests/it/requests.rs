@@ -75,12 +75,7 @@ fn a_field_of_the_program_and_a_wrong_one_are_refused_in_one_line() {
         ),
     ] {
         let said = run(fast().args(flags).arg("http://127.0.0.1:1/"));
-        assert_eq!(
-            (said.code, said.err.lines().count()),
-            (2, 1),
-            "{}",
-            said.err
-        );
+        said.demand_one_line(2);
         assert!(
             said.err.to_lowercase().contains(&why.to_lowercase()),
             "{why}: {}",

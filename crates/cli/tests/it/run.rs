@@ -49,6 +49,17 @@ pub(crate) fn run(command: &mut Command) -> Said {
 }
 
 impl Said {
+    /// Demands that the command ended with `code` and one line of standard error.
+    #[track_caller]
+    pub(crate) fn demand_one_line(&self, code: i32) {
+        assert_eq!(
+            (self.code, self.err.lines().count()),
+            (code, 1),
+            "{}",
+            self.err
+        );
+    }
+
     /// Returns the lines of standard error that contain `text`.
     pub(crate) fn lines(&self, text: &str) -> Vec<&str> {
         self.err

@@ -165,12 +165,7 @@ fn whatever_is_wrong_is_named_in_one_line() {
 #[test]
 fn an_unknown_law_is_named_with_the_choices() {
     let said = Case::of(SCENARIOS).run(&["--law", "aimd,vegass"]);
-    assert_eq!(
-        (said.code, said.err.lines().count()),
-        (2, 1),
-        "{}",
-        said.err
-    );
+    said.demand_one_line(2);
     let named = "unknown law \"vegass\": choose from ";
     assert_eq!(said.lines(named).len(), 1, "{}", said.err);
     assert_eq!(said.lines("aimd, fixed, ").len(), 1, "{}", said.err);

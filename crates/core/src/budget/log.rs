@@ -35,7 +35,7 @@ pub(super) struct Term {
     from: Timestamp,
     /// `None`: it goes on.
     until: Option<Timestamp>,
-    /// How many requests each request counted as.
+    /// The number of requests that each request counted as.
     pub(super) weight: u64,
     author: Author,
 }

@@ -13,7 +13,6 @@ use crate::fetch::engine::Engine;
 use crate::fetch::filter::Filter;
 use crate::fetch::lanes::{LaneId, Lanes};
 use crate::fetch::report::output::Row;
-use crate::fetch::report::page_fields::RowOfPage;
 use crate::fetch::request::{LineRequest, PageRequest};
 
 /// The pages that are added in one call. A batch is long enough to be cheap and short enough that
@@ -240,16 +239,8 @@ impl Batch<'_> {
         engine.talk.about_line(&said);
         engine.write_unlisted(&Row {
             url: &line,
-            key: "",
-            status: None,
-            attempts: 0,
-            refused: 0,
-            bytes: 0,
-            wait_ms: 0,
-            latency_ms: 0,
-            saved: None,
             error: Some(why),
-            page: RowOfPage::default(),
+            ..Row::default()
         });
         Ok(())
     }

@@ -36,7 +36,7 @@ enum Values {
     Many(Vec<String>),
 }
 
-/// What a JSON line says.
+/// The content of a JSON line.
 pub(super) struct Read {
     pub(super) url: String,
     pub(super) priority: Option<Priority>,

@@ -2,7 +2,8 @@
 //!
 //! Core says whether a host is in doubt (`core/src/host/suspicion.rs`). A lane keeps the pages that
 //! got such answers until the doubt is over. If they were refusals, the pages are requested again;
-//! otherwise the answers were theirs. The proof is a request for a page that was served before.
+//! otherwise the answers were theirs. The proof is a request for a page that was served before, and
+//! every other time for a page that was not tried: the served one may be gone.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
@@ -49,7 +50,7 @@ pub(crate) struct Doubts {
     is_pages_turn: bool,
 }
 
-/// What a later run needs to tell refusals from pages.
+/// The knowledge about a host that tells refusals from pages. A later run continues with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Known {
     /// A page that the host served.

@@ -125,21 +125,13 @@ fn to_do(why: &str, status: Option<u16>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fetch::report::page_fields::RowOfPage;
 
     fn fail(failures: &Failures, url: &str, status: Option<u16>, why: &str) {
         let row = Row {
             url,
-            key: "key",
             status,
-            attempts: 1,
-            refused: 0,
-            bytes: 0,
-            wait_ms: 0,
-            latency_ms: 0,
-            saved: None,
             error: Some(why),
-            page: RowOfPage::default(),
+            ..Row::default()
         };
         failures.add(&row, why);
     }

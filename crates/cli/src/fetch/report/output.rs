@@ -17,7 +17,7 @@ use super::page_fields::RowOfPage;
 use crate::exit::{Wrong, io_words, is_no_room};
 
 /// The result of a URL.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Row<'a> {
     /// The URL as it was given.
     pub(crate) url: &'a str,
@@ -367,13 +367,10 @@ mod tests {
             key: "a",
             status: Some(200),
             attempts: 1,
-            refused: 0,
             bytes: 5,
-            wait_ms: 0,
             latency_ms: 1,
             saved: Some("pages/a".into()),
-            error: None,
-            page: RowOfPage::default(),
+            ..Row::default()
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::fetch::request::PageRequest;
 
-/// What a result line has of the request of its page.
+/// The fields of a result line about the request of its page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowOfPage<'a> {
     /// The number of a request that is not a GET of its URL without a body.

@@ -3,7 +3,7 @@
 //! Such a request is entered before it leaves. It is taken out when it may leave again, because it
 //! was refused, or when its page is finished. A run that continues after a kill ends the pages that
 //! are still in it. Each change is one `write` of a line, `+` or `-` and the request's number.
-//! Nothing is flushed to the disk itself.
+//! The file is not flushed to the disk.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};

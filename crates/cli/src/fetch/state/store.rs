@@ -20,7 +20,7 @@ const ROBOTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("robots");
 /// Origins that HTTP/1.1 is spoken with.
 const HTTP1: TableDefinition<'_, &str, ()> = TableDefinition::new("http1");
 
-/// What is known of the pages of origins, to tell refusals from them.
+/// The knowledge about the pages of origins, which tells refusals from them.
 const KNOWN: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("known");
 
 /// The version of the format. It is raised when a record's meaning changes.
@@ -33,7 +33,7 @@ pub(crate) struct Batch {
     pub(crate) robots: Vec<(String, Cached)>,
     /// Origins that speak HTTP/1.1 only.
     pub(crate) http1: Vec<String>,
-    /// What is known of the pages of origins.
+    /// The knowledge about the pages of origins.
     pub(crate) known: Vec<(String, Known)>,
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use url::Url;
 
-/// What to request.
+/// A request.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub(crate) method: &'a Method,

@@ -1,4 +1,4 @@
-//! Which certificates of servers a run accepts.
+//! The certificates of servers that a run accepts.
 
 use std::sync::Arc;
 
