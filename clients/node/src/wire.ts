@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 export type Json = Record<string, any>;
 
 /** The reason why no response came. */
-export type ErrorKind = "no_such_host" | "resolver" | "connect" | "tls" | "timeout" | "reset" | "malformed";
+export type ErrorKind = "no_such_host" | "resolver" | "connect" | "tls" | "timeout" | "reset" | "cut_off" | "malformed";
 
 /** The responses whose bodies the coordinator's rules read. */
 export type SendBodies = "errors" | "all" | undefined;

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 Json: TypeAlias = "dict[str, Any]"
 
 ErrorKind: TypeAlias = Literal[
-    "no_such_host", "resolver", "connect", "tls", "timeout", "reset", "malformed"
+    "no_such_host", "resolver", "connect", "tls", "timeout", "reset", "cut_off", "malformed"
 ]
 """The reason why no response came."""
 

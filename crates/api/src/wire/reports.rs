@@ -256,14 +256,16 @@ pub enum ErrorKind {
     Tls,
     /// No response came in time.
     Timeout,
-    /// The connection broke before the response was complete.
+    /// The connection broke before a response came.
     Reset,
+    /// A response began, and its body broke off.
+    CutOff,
     /// The response was not HTTP, was too long, or could not be decoded.
     Malformed,
 }
 
 same_variants!(
-    ErrorKind, Failure: NoSuchHost, Resolver, Connect, Tls, Timeout, Reset, Malformed
+    ErrorKind, Failure: NoSuchHost, Resolver, Connect, Tls, Timeout, Reset, CutOff, Malformed
 );
 
 /// The answer to [`Report`]: one per item, in the order of the items.

@@ -68,7 +68,8 @@ async fn fetch(
                 return Ok(Came::Answer(answer));
             }
             Ok(Came::Failed(lost)) => {
-                let broke = matches!(lost.failure, Failure::Reset | Failure::Malformed);
+                use Failure::{CutOff, Malformed, Reset};
+                let broke = matches!(lost.failure, Reset | CutOff | Malformed);
                 let is_once = call.is_once || !call.may_repeat;
                 if !broke || doubted.is_some() || is_once || pending.through.is_only() {
                     return Ok(Came::Failed(lost));

@@ -180,6 +180,7 @@ fn words(failure: Option<Failure>) -> &'static str {
         Some(Failure::Tls) => "no TLS with the host",
         Some(Failure::Timeout) => "no answer of the host in time",
         Some(Failure::Reset) => "the host closed the connection",
+        Some(Failure::CutOff) => "the host's answer broke off",
         Some(Failure::Malformed) => "the host's answer is not HTTP",
         None => "the request could not be sent",
     }

@@ -36,6 +36,22 @@ fn a_redirect_is_followed_although_its_body_does_not_end() {
     assert_eq!(said.code, 0, "{:?}", said.errors());
 }
 
+/// Regression: all pages failed, because a host whose answers broke off had "never answered".
+#[test]
+fn a_host_whose_first_answers_break_off_keeps_its_pages() {
+    let tried = Mutex::new(std::collections::BTreeSet::new());
+    let server = Server::start(move |path, stream| {
+        if tried.lock().unwrap().insert(path.to_owned()) {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\na p")?;
+            return Ok(Then::Close);
+        }
+        respond(stream, "200 OK", "", "a page")
+    });
+    let urls: Vec<_> = (0..12).map(|n| server.url(&n.to_string())).collect();
+    let said = run(fast().args(urls));
+    assert_eq!(said.code, 0, "{:?}", said.errors());
+}
+
 #[test]
 fn a_misdirected_request_on_a_kept_connection_costs_no_attempt() {
     let ports = Mutex::new(std::collections::BTreeSet::new());

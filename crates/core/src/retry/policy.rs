@@ -259,6 +259,7 @@ impl Policy {
             is_plain: report.signal == Signal::UrlError,
             reply: match (report.status, report.failure) {
                 (None, Some(Failure::Connect)) => Reply::Unreachable,
+                (None, Some(Failure::CutOff)) => Reply::Answered,
                 (None, _) => Reply::Silent,
                 (Some(_), _) => Reply::Answered,
             },
@@ -468,6 +469,7 @@ impl fmt::Display for GiveUpReason {
                 Failure::Tls => "the host's TLS is bad",
                 Failure::Timeout => "no answer in time",
                 Failure::Reset => "the connection broke",
+                Failure::CutOff => "the response broke off",
                 Failure::Malformed => "the response is malformed",
             }),
             Self::Status(status) => write!(f, "status {status} is final"),

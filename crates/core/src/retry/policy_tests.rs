@@ -404,11 +404,22 @@ fn reasons_read_well_in_a_log_line() {
     }
 }
 
+/// Regression: a host whose answers broke off was given up as one that never answered.
 #[test]
-fn a_host_whose_name_cannot_be_looked_up_never_answered_and_is_given_up_after_six_tries() {
+fn a_host_that_never_answered_is_given_up_after_six_tries_and_one_whose_answers_break_off_is_not() {
+    for (failure, is_silent) in [
+        (Failure::Resolver, true),
+        (Failure::Reset, true),
+        (Failure::CutOff, false),
+    ] {
+        assert_given_up_after_six_tries(failure, is_silent);
+    }
+}
+
+fn assert_given_up_after_six_tries(failure: Failure, is_silent: bool) {
     let policy = Policy::crawler();
     let (mut outage, mut attempt) = (Outage::default(), get(1));
-    let report = failed(Failure::Resolver);
+    let report = failed(failure);
     for tries in 1..=6 {
         let now = Timestamp::from_micros(tries * 2_000_000);
         let directions = Directions::unknown(now);
@@ -423,9 +434,9 @@ fn a_host_whose_name_cannot_be_looked_up_never_answered_and_is_given_up_after_si
         );
         assert_eq!(
             matches!(verdict, Verdict::GivenUp(_)),
-            tries == 6,
-            "{tries}"
+            is_silent && tries == 6,
+            "{failure:?}: {tries}"
         );
-        assert!(!outage.has_answered());
+        assert_eq!(outage.has_answered(), !is_silent, "{failure:?}");
     }
 }

@@ -225,7 +225,7 @@ const fn of_failure(failure: Failure) -> Signal {
             Signal::Unreachable
         }
         // A server that breaks connections lacks resources as often as one that does not answer.
-        Failure::Timeout | Failure::Reset => Signal::Overloaded,
+        Failure::Timeout | Failure::Reset | Failure::CutOff => Signal::Overloaded,
         Failure::Malformed => Signal::UrlError,
     }
 }

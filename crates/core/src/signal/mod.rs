@@ -115,8 +115,10 @@ pub enum Failure {
     Tls,
     /// No answer came in time.
     Timeout,
-    /// The connection broke before the response was whole.
+    /// The connection broke before a response came.
     Reset,
+    /// A response began, and its body broke off.
+    CutOff,
     /// The response was not HTTP, too long, or could not be decoded.
     Malformed,
 }
@@ -131,6 +133,7 @@ impl fmt::Display for Failure {
             Self::Tls => "TLS",
             Self::Timeout => "time-out",
             Self::Reset => "connection broken",
+            Self::CutOff => "answer broke off",
             Self::Malformed => "malformed answer",
         })
     }

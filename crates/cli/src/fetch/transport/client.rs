@@ -401,7 +401,7 @@ impl Clients {
                 Ok(None) => intake.end().map(|()| false),
                 // The status of an error page is enough, even if its body breaks off.
                 Err(_) if !fine => break,
-                Err(error) => return failed(&*error),
+                Err(error) => return broke_off(&*error),
             };
             match taken {
                 Ok(true) => {}
@@ -487,6 +487,17 @@ fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
     }))
 }
 
+/// The same for an answer whose head came.
+fn broke_off(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
+    let mut came = failed(error)?;
+    if let Came::Failed(lost) = &mut came
+        && lost.failure == Failure::Reset
+    {
+        lost.failure = Failure::CutOff;
+    }
+    Ok(came)
+}
+
 fn too_long(bytes_max: u64) -> String {
     format!("body exceeds {bytes_max} bytes (--max-body)")
 }
@@ -494,7 +505,7 @@ fn too_long(bytes_max: u64) -> String {
 /// Returns the failure for a body that cannot be decoded.
 fn undecoded(error: &CodingError) -> Failure {
     match error {
-        CodingError::CutOff(_) => Failure::Reset,
+        CodingError::CutOff(_) => Failure::CutOff,
         _ => Failure::Malformed,
     }
 }

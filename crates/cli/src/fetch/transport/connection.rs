@@ -5,6 +5,7 @@
 //! 9.3.1). Such a request is repeated. A request is a failure if a fresh connection loses it, or if
 //! its answer has begun.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::head::HeadRepair;
 use super::proxy::Hop;
+use super::repair::Repair;
 
 /// The recorded state of a connection.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +64,9 @@ pub(super) struct Noted {
     is_forwarded: bool,
     used: Use,
     /// `None` for HTTP/2.
-    heads: Option<HeadRepair>,
+    repair: Option<Repair>,
+    /// Repaired bytes for which the last read had no room.
+    rest: VecDeque<u8>,
 }
 
 impl Noted {
@@ -77,15 +80,23 @@ impl Noted {
                 is_http2,
                 ..Notes::default()
             })),
-            heads: (!is_http2).then(HeadRepair::default),
+            repair: (!is_http2).then(Repair::default),
+            rest: VecDeque::new(),
         })
     }
 
     fn note_sent(&mut self) {
         self.used.note(false);
-        if let Some(heads) = &mut self.heads {
-            heads.sent();
+        if let Some(repair) = &mut self.repair {
+            repair.sent();
         }
+    }
+
+    /// Moves bytes of the rest to `buffer`, as far as it has room.
+    fn fill(&mut self, buffer: &mut ReadBuf<'_>) {
+        let len = self.rest.len().min(buffer.remaining());
+        let part: Vec<u8> = self.rest.drain(..len).collect();
+        buffer.put_slice(&part);
     }
 
     fn stream(&mut self) -> Pin<&mut TokioIo<MaybeHttpsStream<Hop>>> {
@@ -106,9 +117,13 @@ impl AsyncRead for Noted {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.rest.is_empty() {
+            self.fill(buffer);
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let mut read = self.stream().poll_read(cx, buffer);
-        if self.heads.is_some()
+        if self.repair.is_some()
             && let Poll::Ready(Err(why)) = &read
             && why.kind() == io::ErrorKind::UnexpectedEof
         {
@@ -119,8 +134,17 @@ impl AsyncRead for Noted {
         if buffer.filled().len() > before {
             self.used.note(true);
             self.used.0.has_spoken.store(true, Ordering::Relaxed);
-            if let Some(heads) = &mut self.heads {
-                heads.repair(&mut buffer.filled_mut()[before..]);
+            if let Some(repair) = &mut self.repair
+                && let Some(repaired) = repair.repair(&mut buffer.filled_mut()[before..])
+            {
+                buffer.set_filled(before);
+                if repaired.is_empty() {
+                    // A read without bytes would be the end.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                self.rest = repaired.into();
+                self.fill(buffer);
             }
         }
         read

@@ -11,7 +11,7 @@
 //! | `proxy` | connects directly, or through a proxy |
 //! | `resolver` | keeps the addresses of names |
 //! | `connection` | notes whether a connection was used before |
-//! | `head` | repairs heads that hyper would refuse |
+//! | `repair`, with `head` and `chunks` | repairs responses that hyper would refuse |
 //! | `cookies` | the cookies of each egress |
 //! | `body` | decodes a body and counts, keeps or saves it |
 //! | `unexpected` | answers with a good status that may be a block page |
@@ -19,6 +19,7 @@
 
 mod body;
 pub(super) mod call;
+mod chunks;
 pub(super) mod client;
 mod connection;
 mod cookies;
@@ -26,6 +27,7 @@ pub(super) mod egresses;
 mod head;
 mod http1;
 mod proxy;
+mod repair;
 pub(super) mod resolver;
 mod trust;
 pub(super) mod unexpected;
