@@ -91,6 +91,19 @@ fn a_ban_in_a_status_that_is_not_listed_costs_few_requests_and_no_page() {
     assert_eq!(said.code, 0);
 }
 
+#[test]
+fn a_ban_that_alternates_between_statuses_costs_few_requests_and_no_page() {
+    let (server, refused) = banning(|stream| {
+        static TURN: AtomicUsize = AtomicUsize::new(0);
+        let status = ["401 No", "403 No"][TURN.fetch_add(1, Ordering::Relaxed) % 2];
+        respond(stream, status, "", "no")
+    });
+    let said = fetch(&server, 30);
+    assert_eq!(fetched(&said), 30, "{}", said.out);
+    let refused = refused.load(Ordering::Relaxed);
+    assert!((3..=6).contains(&refused), "{refused}");
+}
+
 /// The first run ended, or was killed, before the ban began.
 #[test]
 fn a_ban_that_a_later_run_meets_costs_few_requests_and_no_page() {
@@ -232,6 +245,21 @@ fn the_last_pages_of_a_list_end_with_their_own_answers() {
         said.out
     );
     assert_eq!((fetched(&said), said.code), (3, 1));
+}
+
+/// Regression: the ways to the pages looked alike, so the host was suspected before one was taken.
+#[test]
+fn pages_behind_links_for_one_request_are_no_refusals() {
+    let server = Server::start(|path, stream| match path.split_once('?') {
+        None => {
+            let to = format!("Location: /file?id={}\r\n", &path[1..]);
+            respond(stream, "303 See Other", &to, "")
+        }
+        Some((_, id)) => page(&format!("/{}", &id["id=".len()..]), stream),
+    });
+    let said = fetch(&server, 12);
+    assert_eq!(fetched(&said), 12, "{}", said.out);
+    assert!(server.counts().values().all(|count| *count == 1));
 }
 
 /// RFC 9110, 15.4.3: the original URL stays the address of a page behind a temporary redirect.

@@ -35,7 +35,7 @@ use super::answer::Doubt;
 use super::error_trial::ErrorTrial;
 use super::usual_share::UsualShare;
 use crate::gate::BreakerConfig;
-use crate::signal::{Report, Signal};
+use crate::signal::{Report, Signal, are_alike};
 
 /// The fewest different URLs in a run of like answers that make a host suspected.
 const RUN_MIN: usize = 3;
@@ -174,7 +174,9 @@ impl Suspicion {
         match (self.stage, sight) {
             // Others were served before it and in between, so it is no refusal.
             (Stage::Clear, Sight::Odd(alike))
-                if *alike == self.alike && self.run.is_empty() && self.has_refused(url) =>
+                if are_alike(*alike, self.alike)
+                    && self.run.is_empty()
+                    && self.has_refused(url) =>
             {
                 self.make_ordinary(*alike);
                 (Effect::Nothing, Doubt::None)
@@ -202,7 +204,7 @@ impl Suspicion {
             }
             (Stage::Suspected, Sight::Odd(alike)) => {
                 // The page of a proof may be gone and say so.
-                if *alike == self.alike {
+                if are_alike(*alike, self.alike) {
                     self.remember(url, *alike);
                 }
                 let effect = if probe {
@@ -239,7 +241,7 @@ impl Suspicion {
                 self.end_run();
                 (Effect::Clear, Doubt::None)
             }
-            (Stage::Checking, Sight::Odd(alike)) if probe && *alike == self.alike => {
+            (Stage::Checking, Sight::Odd(alike)) if probe && are_alike(*alike, self.alike) => {
                 self.checked += 1;
                 if self.checked < CHECKS {
                     self.stage = Stage::Suspected;
@@ -273,7 +275,7 @@ impl Suspicion {
             self.stage = Stage::Suspected;
             return (Effect::Suspect, Doubt::Suspected);
         }
-        if alike != self.alike {
+        if !are_alike(alike, self.alike) {
             self.end_run();
             self.refused.clear();
             self.often = 0;

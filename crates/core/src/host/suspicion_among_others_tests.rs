@@ -25,6 +25,25 @@ fn redirects_between_refusals_end_no_run() {
     assert!(suspected.is_some_and(|page| page < 16), "{suspected:?}");
 }
 
+/// Regression: neither status came often enough in a row.
+#[test]
+fn a_ban_that_alternates_between_two_statuses_is_found_and_ended() {
+    let mut site = Site::new();
+    site.served(12);
+    let status = |page: u32| Some([401, 403][page as usize % 2]);
+    let bad = |page: u32| format!("bad/{page}");
+    let suspected = (0..6).find(|page| {
+        let doubt = site.send(&bad(*page), status(*page), false).doubt;
+        doubt == Doubt::Suspected
+    });
+    assert!(suspected.is_some(), "{:?}", site.host.suspicion());
+    for page in 0..3 {
+        let doubt = site.send("good/0", status(page), true).doubt;
+        assert_eq!(doubt, Doubt::Suspected);
+    }
+    assert_eq!(site.send("good/0", None, true).doubt, Doubt::Limited);
+}
+
 /// Some pages are for members only, and later the host bans in the same status.
 #[test]
 fn a_ban_in_an_answer_that_was_ordinary_is_found_too() {

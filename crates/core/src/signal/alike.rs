@@ -48,6 +48,15 @@ impl Report {
     }
 }
 
+/// Returns whether answers with these numbers may be refusals of one ban. A host may alternate
+/// between statuses that say the same.
+pub const fn are_alike(one: u32, other: u32) -> bool {
+    const fn forbids(status: u32) -> bool {
+        matches!(status, 401..=403 | 406 | 418 | 423 | 444 | 451 | 999)
+    }
+    one == other || forbids(one) && forbids(other)
+}
+
 /// Returns whether an error with this status may be an answer to the client rather than to its
 /// request.
 ///

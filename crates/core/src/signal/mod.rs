@@ -43,7 +43,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::budget::UnitCosts;
 
-pub use alike::Alike;
+pub use alike::{Alike, are_alike};
 pub use block::{BODY_SCANNED, block_page};
 pub use classify::{Classifier, classify};
 pub use clock::WallClock;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use politely::core::Timestamp;
 use politely::core::host::Doubt;
-use politely::core::signal::Alike;
+use politely::core::signal::{Alike, are_alike};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -155,12 +155,20 @@ impl Lane {
     /// Returns whether the next request is for a page that was served before.
     pub(super) fn wants_proof(&self) -> bool {
         let doubts = &self.doubts;
-        let is_pages_turn = doubts.is_pages_turn && self.untried() > 0;
+        let is_pages_turn = doubts.is_pages_turn && (self.untried() > 0 || self.has_redirected());
         doubts.doubt == Doubt::Suspected && doubts.known.served.is_some() && !is_pages_turn
     }
 
     fn is_over(&self) -> bool {
         self.is_empty() && self.in_flight == 0
+    }
+
+    /// Sends the page that was kept first again.
+    fn check_kept(&mut self) {
+        if !self.doubts.pages.is_empty() {
+            let page = self.doubts.pages.remove(0).pending;
+            self.put_redirected(page);
+        }
     }
 
     /// Returns whether pages are kept that may have been refused.
@@ -233,7 +241,7 @@ impl Lanes {
             && let Look::Odd(alike) = look
         {
             // Another kind of answer began, so the kept ones were theirs.
-            self.finish_kept(id, now, |kept| kept.alike != alike);
+            self.finish_kept(id, now, |kept| !are_alike(kept.alike, alike));
         }
         let lane = &mut self.all[id as usize];
         let doubts = &mut lane.doubts;
@@ -241,13 +249,10 @@ impl Lanes {
         doubts.is_pages_turn = is_still && !doubts.is_pages_turn;
         doubts.doubt = doubt;
         match doubt {
+            // The served page may be gone, and then a kept one tells more.
+            Doubt::Suspected if doubts.is_pages_turn && lane.untried() == 0 => lane.check_kept(),
+            Doubt::Checking => lane.check_kept(),
             Doubt::Unclear | Doubt::Suspected => {}
-            Doubt::Checking => {
-                if !lane.doubts.pages.is_empty() {
-                    let page = lane.doubts.pages.remove(0).pending;
-                    lane.put_redirected(page);
-                }
-            }
             Doubt::Limited => self.release(id, now),
             Doubt::None => self.finish_kept(id, now, |_| true),
         }

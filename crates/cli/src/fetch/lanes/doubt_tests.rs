@@ -136,12 +136,12 @@ fn a_later_run_knows_the_text_of_a_ban_and_of_the_first_page() {
 
 /// The page of the proof may be gone, with an answer of its own.
 #[test]
-fn a_refused_proof_is_followed_by_a_page_that_was_not_tried() {
+fn a_refused_proof_is_followed_by_a_page_that_was_not_tried_and_in_the_end_by_a_kept_one() {
     let mut lanes = doubted(6);
     for doubt in [Doubt::Unclear, Doubt::Unclear, Doubt::Suspected] {
         answer(&mut lanes, doubt);
     }
-    for next in [4, 5] {
+    for next in [4, 5, 6, 1, 2] {
         let (id, proof) = sent(take(&mut lanes, at(1.0)));
         assert_eq!(proof.purpose, Purpose::Proof);
         lanes.doubt(id, Doubt::Suspected, Look::Odd(404), at(1.0));

@@ -410,6 +410,11 @@ impl Lane {
         self.returned.queues().redirected.push_back(pending);
     }
 
+    pub(super) fn has_redirected(&self) -> bool {
+        let queues = self.returned.0.as_ref();
+        queues.is_some_and(|queues| !queues.redirected.is_empty())
+    }
+
     /// Returns the number of pages that were tried.
     fn gone(&self) -> u64 {
         self.added - self.untried() as u64

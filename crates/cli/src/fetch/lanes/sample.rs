@@ -17,7 +17,7 @@ use crate::fetch::transport::unexpected::{TEXT_MAX, is_text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sample {
     Status(u16),
-    /// A hash of the target of a redirect, without its query.
+    /// A hash of the target of a redirect.
     Target(u32),
     /// A hash of the words of a short page.
     Text(u32),
@@ -56,7 +56,9 @@ impl Sample {
 }
 
 /// Returns a hash of the target of a redirect, unless it has the path of `url` too. Of a target
-/// below that path only the rest counts, as in `/items/7` to `/items/7/blocked`.
+/// below that path only the rest counts, as in `/items/7` to `/items/7/blocked`. A query that
+/// repeats the path of `url` does not count, as in `/login?next=/items/7`: it says where to go
+/// afterwards, and no page.
 fn target(headers: &HeaderMap, url: &Url) -> Option<u32> {
     let location = headers.get(LOCATION)?.to_str().ok()?;
     let to = url.join(location).ok()?;
@@ -68,7 +70,16 @@ fn target(headers: &HeaderMap, url: &Url) -> Option<u32> {
         _ if own == whole => None,
         Some("/") => None,
         Some(below) => Some(xxh3_64(below.as_bytes()) as u32),
-        None => Some(xxh3_64(to[..Position::AfterPath].as_bytes()) as u32),
+        None => {
+            let repeats = |value: &str| url.path().len() > 1 && value.contains(url.path());
+            let is_back = to.query_pairs().any(|(_, value)| repeats(&value));
+            let end = if is_back {
+                Position::AfterPath
+            } else {
+                Position::AfterQuery
+            };
+            Some(xxh3_64(to[..end].as_bytes()) as u32)
+        }
     }
 }
 
@@ -219,6 +230,11 @@ mod tests {
             redirect("http://a.example/1", "http://b.example/login")
         );
         assert_ne!(login, redirect("http://a.example/1", "/2"));
+        // A way to a page, and no way back to it.
+        assert_ne!(
+            redirect("http://a.example/1", "/view?id=1"),
+            redirect("http://a.example/2", "/view?id=2")
+        );
         for to in ["https://a.example/1", "/1?session=7", "http://[", "//:"] {
             assert_eq!(redirect("http://a.example/1", to), None, "{to}");
         }
