@@ -258,7 +258,7 @@ pub enum ErrorKind {
     Timeout,
     /// The connection broke before a response came.
     Reset,
-    /// A response began, and its body broke off.
+    /// A response began, and its body broke off or stalled.
     CutOff,
     /// The response was not HTTP, was too long, or could not be decoded.
     Malformed,

@@ -120,7 +120,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         first_try: pending.is_untried_page(),
         look,
         doubt: directions.doubt,
-        page_url: (pending.is_plain_page()).then_some((&url, pending.is_at_lasting_url())),
+        page_url: (pending.is_plain_page() && came.is_whole())
+            .then_some((&url, pending.is_at_lasting_url())),
     };
     if let Some(why) = blocked(&report, &directions) {
         let mut shared = engine.lock();

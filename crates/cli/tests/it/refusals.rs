@@ -262,6 +262,20 @@ fn pages_behind_links_for_one_request_are_no_refusals() {
     assert!(server.counts().values().all(|count| *count == 1));
 }
 
+/// Regression: a first page that is too long had no text, so all others were unlike it.
+#[test]
+fn a_page_that_failed_tells_nothing_about_others_and_is_no_proof() {
+    let server = Server::start(|path, stream| match path {
+        "/aa" => respond(stream, "200 OK", "", &"long ".repeat(100)),
+        _ => respond(stream, "200 OK", JSON, r#"{"results":[]}"#),
+    });
+    let mut command = in_order();
+    command.args(["--max-body", "100B"]);
+    let said = run(command.args((0..12).map(|number| server.url(&letters(number)))));
+    assert_eq!(fetched(&said), 11, "{}", said.out);
+    assert!(server.counts().values().all(|count| *count == 1));
+}
+
 /// RFC 9110, 15.4.3: the original URL stays the address of a page behind a temporary redirect.
 #[test]
 fn a_link_for_one_request_that_fails_is_made_again() {

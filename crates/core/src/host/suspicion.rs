@@ -52,6 +52,7 @@ const RARER_MAX: u8 = 3; // 24 << 3 is below 256
 /// doubles with each suspicion that another page ended.
 const OFTEN_ODD: u8 = 4;
 const OFTEN_LEVEL: u8 = 24;
+
 /// The number of kinds of answers that are remembered as ordinary.
 const ORDINARY_MAX: usize = 8;
 /// The answers in a row that make a host suspected although such answers were ordinary. The number
@@ -280,7 +281,7 @@ impl Suspicion {
             self.refused.clear();
             self.often = 0;
         }
-        if !self.run.contains(&url) {
+        if !self.run.contains(&url) && !is_missing(alike) {
             self.often = self.often.saturating_add(OFTEN_ODD);
         }
         self.remember(url, alike);
@@ -385,6 +386,12 @@ impl Suspicion {
             errors.rank(),
         )
     }
+}
+
+/// Returns whether such an answer is about a page that is gone. Among pages that are served it says
+/// nothing about the host, however often it comes.
+const fn is_missing(alike: u32) -> bool {
+    matches!(alike, 404 | 410)
 }
 
 #[cfg(test)]

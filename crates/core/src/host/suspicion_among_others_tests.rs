@@ -44,6 +44,18 @@ fn a_ban_that_alternates_between_two_statuses_is_found_and_ended() {
     assert_eq!(site.send("good/0", None, true).doubt, Doubt::Limited);
 }
 
+/// Regression: such a list stopped its host for 11 s.
+#[test]
+fn pages_that_are_gone_among_others_never_stop_a_host() {
+    let mut site = Site::new();
+    for page in 0..100 {
+        site.served(page % 3);
+        let doubt = site.send(&format!("bad/{page}"), Some(404), true).doubt;
+        assert_ne!(doubt, Doubt::Suspected, "{page}");
+        site.served(1);
+    }
+}
+
 /// Some pages are for members only, and later the host bans in the same status.
 #[test]
 fn a_ban_in_an_answer_that_was_ordinary_is_found_too() {

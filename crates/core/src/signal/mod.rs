@@ -117,7 +117,7 @@ pub enum Failure {
     Timeout,
     /// The connection broke before a response came.
     Reset,
-    /// A response began, and its body broke off.
+    /// A response began, and its body broke off or stalled.
     CutOff,
     /// The response was not HTTP, too long, or could not be decoded.
     Malformed,

@@ -38,7 +38,9 @@ impl Sample {
             }
             Signal::Ok => {
                 let body = &answer.start;
-                let is_whole = body.len() as u64 == answer.bytes && body.len() < TEXT_MAX;
+                let is_whole = answer.spoiled.is_none()
+                    && body.len() as u64 == answer.bytes
+                    && body.len() < TEXT_MAX;
                 let is_text = body.is_empty() || is_text(&answer.headers);
                 (is_whole && is_text).then(|| Self::Text(hash(body, url)))
             }

@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -67,6 +68,11 @@ impl Came {
             Self::Answer(answer) => answer.no_room.as_deref(),
             Self::Failed(_) => None,
         }
+    }
+
+    /// Returns whether an answer came that nothing spoiled.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Self::Answer(answer) if answer.spoiled.is_none())
     }
 
     /// Returns whether it is certain that no request has reached the host.
@@ -204,23 +210,29 @@ impl Clients {
         hosts: usize,
         call: Call<'_>,
     ) -> Result<Came, WayFailed> {
+        let head_came = AtomicBool::new(false);
         let attempt = async {
             let began = Instant::now();
-            let ended = self.attempt(egress, hosts, call, began).await?;
+            let ended = (self.attempt(egress, hosts, call, began, &head_came)).await?;
             if let Came::Failed(Lost { is_http2: true, .. }) = &ended {
                 // The head was fine, and the body was malformed.
                 self.http1_origins.add(call.url);
                 if call.may_repeat {
-                    return self.attempt(egress, hosts, call, began).await;
+                    return (self.attempt(egress, hosts, call, began, &head_came)).await;
                 }
             }
             Ok(ended)
         };
         let Ok(ended) = tokio::time::timeout(self.timeout, attempt).await else {
+            let (failure, trouble) = if head_came.load(Ordering::Relaxed) {
+                (Failure::CutOff, None)
+            } else {
+                (Failure::Timeout, Some(Trouble::Silent))
+            };
             return Ok(Came::Failed(Lost {
-                failure: Failure::Timeout,
+                failure,
                 words: format!("no whole answer within {:?}", self.timeout),
-                trouble: Some(Trouble::Silent),
+                trouble,
                 is_http2: false,
             }));
         };
@@ -324,6 +336,7 @@ impl Clients {
         hosts: usize,
         call: Call<'_>,
         began: Instant,
+        head_came: &AtomicBool,
     ) -> Result<Came, WayFailed> {
         let Call { url, body, .. } = call;
         let needs_start = call.needs_start || self.reads_bodies;
@@ -332,6 +345,7 @@ impl Clients {
             Ok(response) => response.into_parts(),
             Err(error) => return failed(&*error),
         };
+        head_came.store(true, Ordering::Relaxed);
         // Only a proxy answers a request with this status.
         if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.has_proxies {
             return Err(WayFailed::whole(LOGIN.to_owned()));

@@ -64,8 +64,11 @@ impl Head {
             (b'\r' | b'\0', _) => *byte = b' ',
             _ => {}
         }
-        if matches!(self.line, Line::Status) && self.len == STATUS_AT && *byte == b' ' {
-            return (Edit::Drop, None);
+        if matches!(self.line, Line::Status) && is_blank(*byte) {
+            match self.len {
+                STATUS_AT => return (Edit::Drop, None),
+                _ => *byte = b' ',
+            }
         }
         self.take_in_line(byte, rest);
         self.len += 1;

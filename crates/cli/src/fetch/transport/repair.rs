@@ -5,6 +5,7 @@
 //! | a NUL, or a CR that no LF follows | a blank, as RFC 9112, section 2.2, allows for a bare CR |
 //! | the plus sign of `Content-Length: +2` | a blank |
 //! | the version `HTTP/1.0` | `HTTP/1.1`: some servers send it with `Transfer-Encoding: chunked` |
+//! | a tab in the status line | a blank |
 //! | further blanks before the status | nothing |
 //! | `Transfer-Encoding: chunked,` | without the comma: an empty element means nothing (RFC 9110, section 5.6.1) |
 //! | an LF without CR at the end of a line between chunks | CR LF |
@@ -135,7 +136,7 @@ mod tests {
                 "HTTP/1.1 200 OK\r\nX: HTTP/1.0\r\n\r\nHTTP/1.0",
             ),
             (
-                "HTTP/1.1   200  OK\r\n\r\na  b",
+                "HTTP/1.1\t  200\t OK\r\n\r\na  b",
                 "HTTP/1.1 200  OK\r\n\r\na  b",
             ),
             (
