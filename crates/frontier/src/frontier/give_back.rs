@@ -16,6 +16,8 @@ struct Reported {
     page: Ready,
     status: u16,
     next: Next,
+    /// The metadata that replaces that of the page.
+    metadata: Option<Vec<u8>>,
 }
 
 impl Reported {
@@ -42,6 +44,35 @@ impl<S: Store> Frontier<S> {
             frontier.check_len(words.found.len())?;
             let (reported, left) = frontier.resolve(words.token, &words.outcomes, now)?;
             frontier.accept(words, reported, left, now)
+        })
+    }
+
+    /// Accepts the outcome of one page of a unit, and stores `metadata` in place of the page's.
+    /// Returns how many pages the owner still has.
+    ///
+    /// # Errors
+    /// Fails for a unit that has ended, for another unit's page, and if the storage fails. Nothing
+    /// is accepted then.
+    pub fn finish_page(
+        &mut self,
+        token: Token,
+        outcome: PageOutcome,
+        metadata: Option<Vec<u8>>,
+        now: Moment,
+    ) -> Result<u32, FrontierError> {
+        self.call(now, |frontier, now| {
+            let outcomes = vec![outcome];
+            let (mut reported, left) = frontier.resolve(token, &outcomes, now)?;
+            if let Some(page) = reported.first_mut() {
+                page.metadata = metadata;
+            }
+            let words = GiveBack {
+                outcomes,
+                keep: true,
+                ..GiveBack::of_token(token)
+            };
+            let accepted = frontier.accept(words, reported, left, now)?;
+            Ok(accepted.kept)
         })
     }
 
@@ -108,6 +139,7 @@ impl<S: Store> Frontier<S> {
                 page: left.remove(place),
                 status: outcome.status,
                 next: outcome.next,
+                metadata: None,
             });
         }
         Ok((reported, left))
@@ -180,6 +212,9 @@ impl<S: Store> Frontier<S> {
                 Next::Never => None,
                 Next::At(date) | Next::Retry { at: date, .. } => Some(date),
             };
+            if let Some(metadata) = &report.metadata {
+                self.put_metadata(&mut stage.batch, id, hash, metadata)?;
+            }
             visited.push(report.page);
             domain.ready = domain.ready.saturating_sub(1);
             if let Some(due) = again {

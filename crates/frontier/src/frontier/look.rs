@@ -205,7 +205,8 @@ impl<S: Store> Frontier<S> {
             Err(FrontierError::UnknownDomain(..)) => return Ok(None),
             other => other?,
         };
-        Ok(self.page_status(id, name, &page.url)?)
+        let found = self.page_status(id, name, &page.url)?;
+        Ok(found.map(|(_, status)| status))
     }
 
     /// Returns at most `most` pages of a domain, visited or not, in the order of their hashes, and
@@ -269,12 +270,13 @@ impl<S: Store> Frontier<S> {
         })
     }
 
-    fn page_status(
+    /// Returns what is known about a page, and the hash under which it is stored.
+    pub(super) fn page_status(
         &self,
         id: DomainId,
         name: &str,
         url: &str,
-    ) -> Result<Option<PageStatus>, StoreError> {
+    ) -> Result<Option<(u64, PageStatus)>, StoreError> {
         for probe in 0..super::add::PROBES_MAX {
             let hash = self.hash(url).wrapping_add(probe);
             let Some(row) = self.read_page(id, hash)? else {
@@ -287,7 +289,7 @@ impl<S: Store> Frontier<S> {
             let visit = self.store.read(Table::Pages, &rows::visit_key(id, hash))?;
             let visit = visit.map(|visit| rows::decode("pages", &visit));
             let visit = visit.transpose()?;
-            return Ok(Some(self.page_found(id, name, hash, &row, visit)));
+            return Ok(Some((hash, self.page_found(id, name, hash, &row, visit))));
         }
         Ok(None)
     }

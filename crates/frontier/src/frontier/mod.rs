@@ -6,6 +6,7 @@
 //! until `recover` reads what is stored.
 
 mod add;
+mod again;
 mod forget;
 mod fronts;
 mod give_back;

@@ -1,5 +1,6 @@
 //! Tests of the frontier over its storages.
 
+mod again;
 mod bounds;
 mod calls;
 mod crawl;
