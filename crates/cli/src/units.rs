@@ -12,6 +12,10 @@ use serde::de::{self, Deserializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
+/// An age: as [`Span`], but also `7d`, and at most ten years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Age(pub(crate) Duration);
+
 /// A number of bytes: `1000`, `16MiB`, `10MB`, `2GB`. A bare number is bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
@@ -33,26 +37,52 @@ const SPAN_MIN: Duration = Duration::from_millis(1);
 /// The longest length of time. It exceeds any sensible time-out, so a larger number has a wrong
 /// unit.
 const SPAN_MAX: Duration = Duration::from_hours(24);
+/// The highest age. A larger number has a wrong unit.
+const AGE_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
 impl std::str::FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (number, unit) = split(text)?;
-        let secs = number
-            * match unit {
-                "" | "s" => 1.0,
-                "ms" => 0.001,
-                "m" | "min" => 60.0,
-                "h" => 3_600.0,
-                other => return Err(format!("unknown unit `{other}`: use ms, s, m or h")),
-            };
+        let secs =
+            seconds(number, unit).ok_or(format!("unknown unit `{unit}`: use ms, s, m or h"))?;
         if (SPAN_MIN.as_secs_f64()..=SPAN_MAX.as_secs_f64()).contains(&secs) {
             Ok(Self(Duration::from_secs_f64(secs)))
         } else {
             Err(format!("`{text}` must be at least 1ms and at most 24h"))
         }
     }
+}
+
+impl std::str::FromStr for Age {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        let secs = match unit {
+            "d" | "day" | "days" => Some(number * 86_400.0),
+            unit => seconds(number, unit),
+        };
+        let secs = secs.ok_or(format!("unknown unit `{unit}`: use s, m, h or d"))?;
+        if (SPAN_MIN.as_secs_f64()..=AGE_MAX.as_secs_f64()).contains(&secs) {
+            Ok(Self(Duration::from_secs_f64(secs)))
+        } else {
+            Err(format!("`{text}` must be at least 1ms and at most 3650d"))
+        }
+    }
+}
+
+/// Returns a length of time in seconds, or `None` for an unknown unit.
+fn seconds(number: f64, unit: &str) -> Option<f64> {
+    let length = match unit {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" | "min" => 60.0,
+        "h" => 3_600.0,
+        _ => return None,
+    };
+    Some(number * length)
 }
 
 impl std::str::FromStr for RateText {
@@ -165,7 +195,7 @@ macro_rules! from_toml {
         }
     )*};
 }
-from_toml!(Span, Size, Memory, RateText);
+from_toml!(Span, Age, Size, Memory, RateText);
 
 #[cfg(test)]
 mod tests {
@@ -175,6 +205,8 @@ mod tests {
     fn spans_and_sizes_are_read_as_people_write_them() {
         assert_eq!("1.5s".parse(), Ok(Span(Duration::from_millis(1_500))));
         assert_eq!("500 ms".parse(), Ok(Span(Duration::from_millis(500))));
+        assert_eq!("7d".parse(), Ok(Age(Duration::from_hours(7 * 24))));
+        assert_eq!("90m".parse(), Ok(Age(Duration::from_mins(90))));
         assert_eq!("16MiB".parse(), Ok(Size(16 << 20)));
         assert_eq!("1000".parse(), Ok(Size(1_000)));
         assert_eq!("512".parse(), Ok(Memory(512 << 20)));
@@ -215,6 +247,9 @@ mod tests {
             "inf",
         ] {
             assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+        for text in ["", "0", "-1d", "5000d", "2 weeks", "1e9d", "d"] {
+            assert!(text.parse::<Age>().is_err(), "{text}");
         }
         for text in ["", "0", "-5MB", "5 XB", "99999999999GB99"] {
             assert!(text.parse::<Size>().is_err(), "{text}");

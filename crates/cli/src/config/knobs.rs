@@ -16,7 +16,7 @@ use super::words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
 use crate::site_rps::SiteList;
-use crate::units::{Memory, RateText, Size, Span, number, whole};
+use crate::units::{Age, Memory, RateText, Size, Span, number, whole};
 
 /// All settings of the flags and the file.
 #[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
@@ -263,6 +263,15 @@ pub(crate) struct Knobs {
     /// DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
+    /// Fetch the pages of --state again, and each body only if the page has changed
+    #[arg(long)]
+    pub(crate) again: bool,
+    /// With --again: fetch only pages again that were fetched longer than TIME ago
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) since: Option<Age>,
+    /// With --again: send requests again that may act twice, such as POST
+    #[arg(long)]
+    pub(crate) repeat_posts: bool,
 }
 
 /// Layers settings: the fields that are options, and then the others.
@@ -285,7 +294,7 @@ impl Knobs {
             profile rate limits policy labels burst in_flight law key concurrency max_hosts max_rps
             site_rps memory_cap coordinator on_unavailable store store_password_file store_unavailable
             lease token_file client retry retries backoff jitter retry_budget breaker cut give_up_after
-            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state,
+            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state since,
             proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
             resolve: resolve.into_iter().find(|rules| !rules.is_empty()).unwrap_or_default(),
             insecure: self.insecure || under.insecure,
@@ -296,6 +305,8 @@ impl Knobs {
             exclude: exclude.into_iter().find(|patterns| !patterns.is_empty()).unwrap_or_default(),
             header: header.into_iter().find(|fields| !fields.is_empty()).unwrap_or_default(),
             idempotency_key: self.idempotency_key || under.idempotency_key,
+            again: self.again || under.again,
+            repeat_posts: self.repeat_posts || under.repeat_posts,
             no_robots: self.no_robots || under.no_robots,
             no_cookies: self.no_cookies || under.no_cookies
         }

@@ -5,6 +5,7 @@
 //! Every error is one line that names the place:
 //! `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
+mod again;
 mod bounds;
 mod connect;
 mod file;
@@ -14,6 +15,7 @@ mod labels;
 mod request;
 mod words;
 
+pub(crate) use again::AgainSettings;
 pub(crate) use bounds::Bounds;
 pub(crate) use connect::{ConnectSettings, Resolve};
 pub(crate) use file::in_one_line;
@@ -90,6 +92,7 @@ pub(crate) struct Settings {
     pub(crate) output: Option<PathBuf>,
     pub(crate) summary: SummaryForm,
     pub(crate) state: Option<PathBuf>,
+    pub(crate) again: AgainSettings,
 }
 
 /// The default maximum of requests in flight over all hosts. It keeps a small machine's cores busy
@@ -125,6 +128,7 @@ impl Settings {
         knobs.all_in_force()?;
         let request = RequestSettings::checked(&mut knobs)?;
         let bounds = Bounds::checked(&mut knobs)?;
+        let again = AgainSettings::checked(&knobs)?;
         let connect = ConnectSettings::checked(&mut knobs)?;
         let numbers = OperatorNumbers {
             rate: knobs.rate.as_ref().map(|rate| rate.per_s),
@@ -217,6 +221,7 @@ impl Settings {
             output: knobs.output,
             summary: knobs.summary.unwrap_or_default(),
             state: knobs.state,
+            again,
         })
     }
 }

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Names;
-use super::crawl::{Crawl, Finished};
+use super::crawl::note::SavedBody;
+use super::crawl::{Crawl, Finished, Kept};
 use super::defaults::Defaults;
 use super::full_disk::{FullDisk, NO_ROOM, Place};
 use super::lanes::pending::Pending;
@@ -22,6 +23,7 @@ use super::report::output::{Output, Row, Written};
 use super::report::talk::Talk;
 use super::robots::Cached;
 use super::state::once::OnceLog;
+use super::state::runs::RunOfFolder;
 use super::state::sent::SentLog;
 use super::state::store::{Batch, Store};
 use super::transport::client::Clients;
@@ -49,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
     pub(crate) once: Option<OnceLog>,
+    /// The present run of the state folder.
+    pub(super) run: Option<RunOfFolder>,
     pub(crate) failures: Failures,
     pub(crate) talk: Talk,
     pub(super) names: Names,
@@ -95,6 +99,7 @@ pub(crate) struct Parts {
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
     pub(crate) once: Option<OnceLog>,
+    pub(crate) run: Option<RunOfFolder>,
     pub(crate) talk: Talk,
     pub(crate) names: Names,
 }
@@ -115,6 +120,7 @@ impl Engine {
             store,
             sent,
             once,
+            run,
             talk,
             names,
         } = parts;
@@ -135,6 +141,7 @@ impl Engine {
             store,
             sent,
             once,
+            run,
             failures: Failures::default(),
             talk,
             names,
@@ -323,9 +330,9 @@ impl Engine {
     }
 
     /// Writes the result line of a finished page.
-    pub(crate) fn write(&self, pending: &Pending, row: &Row<'_>) {
+    pub(crate) fn write(&self, pending: &Pending, row: Row<'_>) {
         if let Some(why) = row.error {
-            self.failures.add(row, why);
+            self.failures.add(&row, why);
         }
         let status = match row.error {
             // A status that the user accepts may be another one.
@@ -337,10 +344,15 @@ impl Engine {
             // An answer can be spoiled although its status is good.
             Some(_) => row.status.filter(|status| !(200..=299).contains(status)),
         };
+        let metadata = self.crawl.kept().and_then(|kept| {
+            let saved = self.saved_body(&row);
+            pending.metadata(kept.run(), row.error, saved)
+        });
         let finished = Finished {
             lane: pending.home,
             url: &pending.page.url,
             status,
+            metadata: metadata.as_deref(),
         };
         self.write_row(row, Some(finished));
         if !self.full_disk.is_full() {
@@ -349,11 +361,23 @@ impl Engine {
     }
 
     /// Writes the result line of an input line that is no page.
-    pub(crate) fn write_unlisted(&self, row: &Row<'_>) {
+    pub(crate) fn write_unlisted(&self, row: Row<'_>) {
         self.write_row(row, None);
     }
 
-    fn write_row(&self, row: &Row<'_>, page: Option<Finished<'_>>) {
+    /// Returns the file of the body of a page, for a later run.
+    fn saved_body(&self, row: &Row<'_>) -> Option<SavedBody> {
+        let dir = self.settings.save.as_deref()?;
+        let name = row.saved.as_ref()?.strip_prefix(dir).ok()?.to_str()?;
+        Some(SavedBody {
+            name: name.into(),
+            len: row.bytes,
+        })
+    }
+
+    fn write_row(&self, row: Row<'_>, page: Option<Finished<'_>>) {
+        let run = self.crawl.kept().map(Kept::run).filter(|run| *run > 1);
+        let row = Row { run, ..row };
         let record = self
             .crawl
             .kept()
@@ -388,7 +412,7 @@ impl Engine {
             shared.lanes.over(lane, true);
             shared.lanes.lane(lane).name().to_owned()
         };
-        self.write(pending, &pending.row(&name, why));
+        self.write(pending, pending.row(&name, why));
     }
 
     /// Writes buffered lines and, with `--state`, learned state, every second until the run ends.

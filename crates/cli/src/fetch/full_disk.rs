@@ -68,6 +68,7 @@ pub(crate) struct HeldPage {
     lane: LaneId,
     url: String,
     status: Option<u16>,
+    metadata: Option<Vec<u8>>,
 }
 
 impl From<Finished<'_>> for HeldPage {
@@ -76,6 +77,7 @@ impl From<Finished<'_>> for HeldPage {
             lane: page.lane,
             url: page.url.to_owned(),
             status: page.status,
+            metadata: page.metadata.map(<[u8]>::to_vec),
         }
     }
 }
@@ -257,6 +259,7 @@ impl Engine {
                     lane: page.lane,
                     url: &page.url,
                     status: page.status,
+                    metadata: page.metadata.as_deref(),
                 })
             };
             match self.output.write(&line, Some(record)) {

@@ -62,13 +62,14 @@ use filter::Filter;
 pub(crate) use fleet::limiter;
 use input::ingest::{Ingest, Ingested};
 pub(crate) use input::lines::{Sources, without_login};
-use report::output::Output;
+use report::output::{LineOfPage, Output};
 use report::{progress, summary, talk};
 #[cfg(feature = "proxy")]
 pub(crate) use retry::{budgets, policy as retry_policy};
 #[cfg(feature = "proxy")]
 pub(crate) use rules::{labelled, read_some};
 use state::State;
+use state::runs::RunOfFolder;
 use transport::client;
 #[cfg(feature = "proxy")]
 pub(crate) use transport::{
@@ -151,20 +152,16 @@ pub(crate) fn fetch(
         known,
         crawl,
         finished: earlier,
+        run,
         is_resumed,
         is_complete,
-    } = State::open(settings.state.as_deref())?;
+    } = State::open(settings.state.as_deref(), &settings.again)?;
     if let Some(path) = &settings.output {
         spares(path, &sources, settings.state.as_deref())?;
     }
     let output = output_of(&settings, &crawl)?;
     let talk = talk::Talk::default();
-    let (fetched, failed) = earlier;
-    if fetched + failed > 0 {
-        talk.say(&format!(
-            "resuming: {fetched} fetched and {failed} failed before"
-        ));
-    }
+    tell_run(&talk, run, &crawl, earlier);
     let policy = retry::policy(&settings);
     let engine = Arc::new(Engine::new(Parts {
         settings,
@@ -177,6 +174,7 @@ pub(crate) fn fetch(
         store,
         sent,
         once,
+        run,
         talk,
         names,
     }));
@@ -206,6 +204,24 @@ pub(crate) fn fetch(
     });
     let keys = ends.collect();
     Ok(Fetched { exit, keys })
+}
+
+/// Says that the run continues, or that it fetches pages again.
+fn tell_run(talk: &talk::Talk, run: Option<RunOfFolder>, crawl: &Crawl, earlier: (u64, u64)) {
+    let (Some(run), Some(kept)) = (run, crawl.kept()) else {
+        return;
+    };
+    let (fetched, failed) = earlier;
+    if fetched + failed > 0 && kept.waiting() > 0 {
+        talk.say(&format!(
+            "resuming: {fetched} fetched and {failed} failed before"
+        ));
+    } else if run.number > 1 && kept.fetches_again() {
+        let number = run.number;
+        talk.say(&format!(
+            "run {number} of the state folder: its pages are fetched again"
+        ));
+    }
 }
 
 /// Returns the number of threads that send and receive: half of the cores.
@@ -251,6 +267,7 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
             ..Ingested::default()
         }
     };
+    engine.end_run(&ingested);
     let end = summary::End {
         seconds: began.elapsed().as_secs_f64(),
         left,
@@ -337,7 +354,7 @@ fn spares(output: &Path, sources: &Sources, dir: Option<&Path>) -> Result<(), Wr
 fn output_of(settings: &Settings, crawl: &Crawl) -> Result<Output, Wrong> {
     let is_open = crawl
         .kept()
-        .map(|kept| move |url: &str, request: Option<u128>| kept.is_open(url, request));
+        .map(|kept| move |page: &LineOfPage| kept.is_open(&page.url, page.request, page.run));
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
         Some(path) => Output::file(path, is_open),

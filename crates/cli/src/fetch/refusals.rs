@@ -158,5 +158,5 @@ pub(super) fn finish_kept(engine: &Engine, lane: LaneId, page: &Kept) {
         error: page.error.as_deref(),
         ..page.pending.row(&name, "")
     };
-    engine.write(&page.pending, &row);
+    engine.write(&page.pending, row);
 }

@@ -148,6 +148,13 @@ impl PageRequest {
         self.method().is_idempotent() || self.key.is_some() || self.headers.iter().any(has_key)
     }
 
+    /// Returns the request with another Idempotency-Key, if it has one of this program: it is meant
+    /// to act again.
+    pub(crate) fn renewed(self) -> Self {
+        let key = self.key.is_some().then(random_uuid);
+        Self { key, ..self }
+    }
+
     /// Returns the body to send, or `None` if it is that of settings that are no longer given.
     pub(crate) fn body(&self, defaults: &Defaults) -> Option<Bytes> {
         match &self.content {

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
@@ -14,6 +14,7 @@ use politely::policy::AnswerRule;
 use politely::redirect::follow;
 use url::Url;
 
+use super::crawl::note::Validators;
 use super::depart::depart;
 use super::engine::Engine;
 use super::full_disk::Place;
@@ -62,10 +63,14 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         }
     };
     let (method, may_repeat) = (pending.method(), pending.may_repeat());
+    let mut headers = headers(engine, &pending);
+    let save = engine.settings.save.as_deref();
+    let known = pending.known_validators();
+    pending.is_conditional = known.is_some_and(|known| known.apply(&url, &mut headers, save));
     let call = Call {
         method: &method,
         url: &url,
-        headers: &headers(engine, &pending),
+        headers: &headers,
         content: &content,
         may_repeat,
         body: body(engine, &pending),
@@ -92,6 +97,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let ruled = leave.show(&came, &pending.attempt);
     let (look, mut report) = compare(engine, lane, &pending, &url, &came, report);
     pending.status = report.status;
+    pending.validators = validators(engine, &pending, &url, &came);
     let about = hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
     report.signal = directions.meaning(&report);
@@ -175,6 +181,21 @@ fn headers(engine: &Engine, pending: &Pending) -> HeaderMap {
     request::headers(request, defaults, pending.is_rewritten, pending.is_away)
 }
 
+/// Returns the validators of an answer to a page, if a later run can use them.
+fn validators(engine: &Engine, pending: &Pending, url: &Url, came: &Came) -> Option<Validators> {
+    match came {
+        Came::Answer(answer)
+            if answer.status == StatusCode::OK
+                && answer.spoiled.is_none()
+                && pending.is_plain_get()
+                && engine.crawl.kept().is_some() =>
+        {
+            Validators::of(url, &answer.headers)
+        }
+        _ => None,
+    }
+}
+
 /// Returns the use of a body of a page, or of a robots.txt or a proof.
 fn body<'a>(engine: &'a Engine, pending: &Pending) -> Body<'a> {
     match (&engine.settings.save, pending.purpose == Purpose::Page) {
@@ -192,6 +213,9 @@ fn next_step(
     last: &Last<'_>,
     directions: &Directions,
 ) -> After {
+    if pending.is_unmodified() && last.report.signal == Signal::Ok {
+        return After::Over(None);
+    }
     if let Came::Answer(answer) = last.came
         && is_accepted(engine, pending, answer)
         && may_be_page(answer, last.report.signal)
@@ -386,6 +410,9 @@ fn finish(
         }
         came_back(lanes, lane, now, last, None);
         lanes.over(lane, error.is_some());
+        if error.is_none() && pending.is_unmodified() {
+            lanes.not_modified(lane);
+        }
         if let Some(most) = engine.settings.bounds.bytes_max
             && let bytes = lanes.sum().bytes
             && bytes >= most
@@ -400,6 +427,7 @@ fn finish(
     };
     let report = last.map(|last| last.report);
     let saved = match (&engine.settings.save, last, error) {
+        (Some(dir), Some(_), None) if pending.is_unmodified() => pending.saved_before(dir),
         (Some(dir), Some(last), None) if pending.method() != Method::HEAD => {
             Some(place(dir, last.url, pending.page.id()))
         }
@@ -417,8 +445,9 @@ fn finish(
         saved,
         error,
         page: pending.page.request.as_deref().into(),
+        ..Row::default()
     };
-    engine.write(pending, &row);
+    engine.write(pending, row);
 }
 
 /// Puts the request back into its lane, or begins again at the page's own URL.

@@ -3,6 +3,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
+mod again;
 mod audit_after_kills;
 mod bad_input;
 mod bad_pages;

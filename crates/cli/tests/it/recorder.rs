@@ -80,7 +80,8 @@ fn serve(
             return;
         };
         let head = format!("HTTP/1.1 {status}\r\nContent-Length: 4\r\n{headers}\r\n");
-        let body = if came.method == "HEAD" { "" } else { "page" };
+        let is_bare = came.method == "HEAD" || status.starts_with("304");
+        let body = if is_bare { "" } else { "page" };
         if stream
             .write_all(format!("{head}{body}").as_bytes())
             .is_err()

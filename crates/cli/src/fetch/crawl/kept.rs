@@ -4,18 +4,22 @@
 //! others in the queue. The workers of this process are the only ones, so a unit never expires.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use politely::core::Timestamp;
+use politely::core::key::Key;
 use politely_frontier::{
-    Answer, CrawlName, Date, EmbeddedStore, Frontier, FrontierError, GiveBack, Moment, Next,
-    PageOutcome, Settings, Take, TakenPage, Token, ValidPage,
+    Answer, CrawlName, EmbeddedStore, Frontier, FrontierError, Moment, NewPage, Next, PageOutcome,
+    PageStatus, Revision, Settings, Take, TakenPage, Token, ValidPage,
 };
 use url::Url;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{domain_of, input_page, random};
+use super::again::Again;
+use super::note::Note;
+use super::{date, domain_of, random};
 use crate::exit::io_words;
 use crate::fetch::input::lines::Line;
 use crate::fetch::lanes::LaneId;
@@ -29,12 +33,18 @@ const CUSTOM: &str = "custom/";
 const LEASE: Duration = Duration::from_hours(10 * 365 * 24);
 /// The domains and pages that one call lists.
 const LISTED: usize = 1_000;
+/// The domain of input lines that are no URLs. RFC 2606 reserves the name, so no page has it.
+const LINES: &str = "http://line.invalid";
 
 /// The pages of a run in the state folder.
 pub(crate) struct Kept {
     inner: Mutex<Inner>,
     name: CrawlName,
     began: Instant,
+    /// The number of the present run.
+    run: u32,
+    /// The finished pages that the run fetches again.
+    again: Option<Again>,
 }
 
 struct Inner {
@@ -50,11 +60,14 @@ pub(crate) struct Finished<'a> {
     pub(crate) url: &'a str,
     /// The status of the last answer, or `None` if the page was not fetched.
     pub(crate) status: Option<u16>,
+    /// The metadata that replaces that of the page.
+    pub(crate) metadata: Option<&'a [u8]>,
 }
 
 impl Kept {
-    /// Opens the pages in a folder of a state folder.
-    pub(crate) fn open(folder: &Path) -> Result<Self, String> {
+    /// Opens the pages in a folder of a state folder, for the run with the number `run`. `again`
+    /// are the finished pages that it fetches again.
+    pub(crate) fn open(folder: &Path, run: u32, again: Option<Again>) -> Result<Self, String> {
         let store = EmbeddedStore::open_small(folder).map_err(|why| why.to_string())?;
         let settings = Settings {
             pages_per_domain_max: u32::MAX,
@@ -75,6 +88,8 @@ impl Kept {
             }),
             name: CRAWL.parse().map_err(|why| format!("{CRAWL}: {why}"))?,
             began,
+            run,
+            again,
         };
         kept.drop_units()?;
         Ok(kept)
@@ -109,29 +124,111 @@ impl Kept {
         Ok(())
     }
 
-    /// Adds pages. `then` gets one answer for each, before a page of them is handed out.
+    /// Returns the number of the present run.
+    pub(crate) const fn run(&self) -> u32 {
+        self.run
+    }
+
+    /// Returns whether the run fetches finished pages again.
+    pub(crate) const fn fetches_again(&self) -> bool {
+        self.again.is_some()
+    }
+
+    /// Returns how many finished pages were not queued again, because their requests may act twice.
+    pub(crate) fn unrepeated(&self) -> u64 {
+        let again = self.again.as_ref();
+        again.map_or(0, |again| again.unrepeated.load(Ordering::Relaxed))
+    }
+
+    /// Adds pages, and queues finished ones again if the run fetches them again. `then` gets one
+    /// answer for each, before a page of them is handed out.
     pub(crate) fn put(
         &self,
         pages: &[ValidPage],
         then: impl FnOnce(Vec<Answer>),
     ) -> Result<(), String> {
         let mut inner = self.lock();
-        let put = inner.frontier.put_valid(&self.name, pages, self.now());
+        let (frontier, now) = (&mut inner.frontier, self.now());
+        let put = match &self.again {
+            None => frontier.put_valid(&self.name, pages, now),
+            Some(again) => {
+                let again = |status: &PageStatus, page: &ValidPage| again.metadata(status, page);
+                frontier.put_again(&self.name, pages, again, now)
+            }
+        };
         then(put.map_err(|why| words(&why))?);
         Ok(())
     }
 
-    /// Returns whether an input line that is no URL is new, and remembers it. It counts as a page
-    /// that failed.
+    /// Queues all finished pages again that the run fetches again. `queued` gets an origin and how
+    /// many of its pages are queued, before a page of them is handed out. It returns whether to go
+    /// on.
+    pub(crate) fn put_all_again(
+        &self,
+        mut queued: impl FnMut(&str, u32) -> bool,
+    ) -> Result<(), String> {
+        self.each_domain(|domain| {
+            let Some(origin) = domain
+                .strip_prefix(CUSTOM)
+                .filter(|origin| *origin != LINES)
+            else {
+                return Ok(true);
+            };
+            let mut goes_on = true;
+            self.each_chunk(domain, |pages| {
+                let page = |page: &PageStatus| {
+                    let (_, stored) = Note::split(&page.metadata);
+                    let url = Url::parse(&page.url).map_err(|why| why.to_string())?;
+                    let key = Key::custom(origin).map_err(|why| why.to_string())?;
+                    let valid = ValidPage::of_url(url, key, Vec::new());
+                    let mut valid = valid.map_err(|why| why.to_string())?;
+                    valid.metadata = PageRequest::read(stored)
+                        .map_or_else(|| stored.to_vec(), |request| request.renewed().stored());
+                    Ok::<_, String>(valid)
+                };
+                let pages: Vec<_> = pages.iter().map(page).collect::<Result<_, _>>()?;
+                self.put(&pages, |answers| {
+                    let is_new = |answer: &&Answer| **answer == Answer::New;
+                    goes_on = queued(origin, answers.iter().filter(is_new).count() as u32);
+                })?;
+                Ok(goes_on)
+            })?;
+            Ok(goes_on)
+        })
+    }
+
+    /// Returns whether an input line that is no URL is new in this run, and remembers it. It counts
+    /// as a page that failed.
     pub(crate) fn is_new_line(&self, line: &[u8]) -> Result<bool, String> {
-        // RFC 2606 reserves the name, so this is no page of the input.
-        let url = Url::parse(&format!("http://line.invalid/{:016x}", xxh3_64(line)));
-        let url = url.map_err(|why| why.to_string())?;
-        let mut page = input_page(url, "", None)?;
-        page.is_visited = true;
-        let mut is_new = false;
-        self.put(&[page], |answers| is_new = answers == [Answer::New])?;
-        Ok(is_new)
+        let url = format!("{LINES}/{:016x}", xxh3_64(line));
+        let key = format!("{CUSTOM}{LINES}");
+        let mut inner = self.lock();
+        let known = match inner.frontier.page(&self.name, &url, Some(&key)) {
+            Err(FrontierError::UnknownCrawl(_)) => None,
+            known => known.map_err(|why| words(&why))?,
+        };
+        let is_of_run = |page: &PageStatus| Note::split(&page.metadata).0.run >= self.run;
+        if known.is_some_and(|page| !self.fetches_again() || is_of_run(&page)) {
+            return Ok(false);
+        }
+        let note = Note {
+            run: self.run,
+            ..Note::default()
+        };
+        let page = NewPage {
+            url,
+            key: Some(key),
+            metadata: note.join(b""),
+            ..NewPage::default()
+        };
+        let revision = Revision {
+            page,
+            status: 0,
+            again: None,
+        };
+        let revised = inner.frontier.revise(&self.name, revision, self.now());
+        revised.map_err(|why| words(&why))?;
+        Ok(true)
     }
 
     /// Takes the next `most` pages of a lane. `then` gets them before further pages are added.
@@ -156,18 +253,15 @@ impl Kept {
         let Some(token) = inner.units.get(lane).copied().flatten() else {
             return Err(format!("no unit has the page \"{}\"", finished.url));
         };
-        let words_of_owner = GiveBack {
-            outcomes: vec![PageOutcome {
-                url: finished.url.to_owned(),
-                status: finished.status.unwrap_or(0),
-                next: Next::Never,
-            }],
-            keep: true,
-            ..GiveBack::of_token(token)
+        let outcome = PageOutcome {
+            url: finished.url.to_owned(),
+            status: finished.status.unwrap_or(0),
+            next: Next::Never,
         };
+        let metadata = finished.metadata.map(<[u8]>::to_vec);
         let now = self.now();
-        let accepted = inner.frontier.give_back(words_of_owner, now);
-        if accepted.map_err(|why| words(&why))?.kept == 0 {
+        let kept = inner.frontier.finish_page(token, outcome, metadata, now);
+        if kept.map_err(|why| words(&why))? == 0 {
             inner.units[lane] = None;
         }
         Ok(())
@@ -200,45 +294,87 @@ impl Kept {
         }
     }
 
-    /// Returns how many pages earlier processes finished: fetched and failed.
-    pub(crate) fn finished(&self) -> Result<(u64, u64), String> {
-        let inner = self.lock();
-        let frontier = &inner.frontier;
+    /// Returns how many pages are finished: fetched and failed. With `run` only those that this
+    /// run finished.
+    pub(crate) fn finished(&self, run: Option<u32>) -> Result<(u64, u64), String> {
         let (mut fetched, mut failed) = (0, 0);
+        self.each_domain(|domain| {
+            self.each_chunk(domain, |pages| {
+                for page in pages.iter().filter(|page| is_finished(page)) {
+                    let is_counted = |run| Note::split(&page.metadata).0.run == run;
+                    match page.status {
+                        _ if !run.is_none_or(is_counted) => {}
+                        Some(200..=299) => fetched += 1,
+                        _ => failed += 1,
+                    }
+                }
+                Ok(true)
+            })?;
+            Ok(true)
+        })?;
+        Ok((fetched, failed))
+    }
+
+    /// Returns how many pages wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        let counts = self.lock().frontier.counts(&self.name);
+        counts.map_or(0, |counts| counts.ready + counts.leased)
+    }
+
+    /// Calls `each` with the name of every domain, until it returns `false`.
+    fn each_domain(
+        &self,
+        mut each: impl FnMut(&str) -> Result<bool, String>,
+    ) -> Result<(), String> {
         let mut after = String::new();
         loop {
-            let domains = match frontier.domains(&self.name, &after, LISTED, self.now()) {
-                Err(FrontierError::UnknownCrawl(_)) => return Ok((0, 0)),
+            let found = {
+                let inner = self.lock();
+                (inner.frontier).domains(&self.name, &after, LISTED, self.now())
+            };
+            let domains = match found {
+                Err(FrontierError::UnknownCrawl(_)) => return Ok(()),
                 domains => domains.map_err(|why| words(&why))?,
             };
             for domain in &domains {
-                let mut last = None;
-                loop {
-                    let pages = frontier.pages(&self.name, &domain.name, last, LISTED);
-                    let pages = pages.map_err(|why| words(&why))?;
-                    for (_, page) in &pages {
-                        match page.status {
-                            Some(200..=299) => fetched += 1,
-                            Some(_) => failed += 1,
-                            None => {}
-                        }
-                    }
-                    match pages.last() {
-                        Some((hash, _)) => last = Some(*hash),
-                        None => break,
-                    }
+                if !each(&domain.name)? {
+                    return Ok(());
                 }
             }
             match domains.last() {
                 Some(last) => after.clone_from(&last.name),
-                None => return Ok((fetched, failed)),
+                None => return Ok(()),
             }
         }
     }
 
-    /// Returns whether the page of a result line has no outcome yet. `request` is the number of a
-    /// request that is not a GET of its URL.
-    pub(crate) fn is_open(&self, given: &str, request: Option<u128>) -> bool {
+    /// Calls `each` with the pages of a domain, some at a time, until it returns `false`.
+    fn each_chunk(
+        &self,
+        domain: &str,
+        mut each: impl FnMut(&[PageStatus]) -> Result<bool, String>,
+    ) -> Result<(), String> {
+        let mut last = None;
+        loop {
+            let found = {
+                let inner = self.lock();
+                inner.frontier.pages(&self.name, domain, last, LISTED)
+            };
+            let (hashes, pages): (Vec<_>, Vec<_>) =
+                found.map_err(|why| words(&why))?.into_iter().unzip();
+            last = hashes.last().copied();
+            if last.is_none() || !each(&pages)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns whether the page of a result line of run `run` has no outcome yet. `request` is the
+    /// number of a request that is not a GET of its URL.
+    pub(crate) fn is_open(&self, given: &str, request: Option<u128>, run: u32) -> bool {
+        if run != self.run {
+            return false;
+        }
         let Line::Url(url) = Line::parse(given.as_bytes()) else {
             return false;
         };
@@ -254,7 +390,7 @@ impl Kept {
         };
         let inner = self.lock();
         let page = (inner.frontier).page(&self.name, known_as, Some(key.as_str()));
-        matches!(page, Ok(Some(page)) if page.visited.is_none())
+        matches!(page, Ok(Some(page)) if !is_finished(&page))
     }
 
     fn now(&self) -> Moment {
@@ -302,11 +438,15 @@ impl Inner {
 }
 
 fn moment(began: Instant) -> Moment {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH);
     Moment {
         at: Timestamp::from_micros(began.elapsed().as_micros() as u64),
-        date: Date::EPOCH.after(unix.unwrap_or_default()),
+        date: date(SystemTime::now()),
     }
+}
+
+/// Returns whether a page was visited, and is not queued again.
+fn is_finished(page: &PageStatus) -> bool {
+    page.visited.is_some() && page.again.is_none()
 }
 
 fn words(error: &FrontierError) -> String {
@@ -321,6 +461,7 @@ fn words(error: &FrontierError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fetch::crawl::input_page;
 
     const ORIGIN: &str = "http://a.com";
 
@@ -346,6 +487,7 @@ mod tests {
             lane: 0,
             url,
             status,
+            metadata: None,
         };
         crawl.finish(finished).unwrap();
     }
@@ -360,8 +502,8 @@ mod tests {
         let all: Vec<_> = (0..60).map(|page| format!("{ORIGIN}/{page}")).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         {
-            let crawl = Kept::open(folder.path()).unwrap();
-            assert_eq!(crawl.finished().unwrap(), (0, 0));
+            let crawl = Kept::open(folder.path(), 1, None).unwrap();
+            assert_eq!(crawl.finished(Some(1)).unwrap(), (0, 0));
             put(&crawl, &all);
             assert_eq!(urls(&take(&crawl, 2)), all[..2]);
             finish(&crawl, all[1], Some(200));
@@ -369,10 +511,10 @@ mod tests {
             finish(&crawl, all[3], Some(404));
             finish(&crawl, all[4], None);
             assert!(crawl.is_new_line(b"nonsense").unwrap());
-            assert!(crawl.is_open(all[0], None) && !crawl.is_open(all[1], None));
+            assert!(crawl.is_open(all[0], None, 1) && !crawl.is_open(all[1], None, 1));
         }
-        let crawl = Kept::open(folder.path()).unwrap();
-        assert_eq!(crawl.finished().unwrap(), (1, 3));
+        let crawl = Kept::open(folder.path(), 1, None).unwrap();
+        assert_eq!(crawl.finished(Some(1)).unwrap(), (1, 3));
         assert!(!crawl.is_new_line(b"nonsense").unwrap());
         let mut origins = Vec::new();
         let each = |origin: &str, pages| origins.push((origin.to_owned(), pages));
@@ -384,7 +526,7 @@ mod tests {
         for page in &pages {
             finish(&crawl, &page.url, Some(200));
         }
-        assert_eq!(crawl.finished().unwrap(), (58, 3));
+        assert_eq!(crawl.finished(Some(1)).unwrap(), (58, 3));
         assert_eq!(put(&crawl, &all[..1]), [Answer::Known]);
     }
 }

@@ -4,13 +4,16 @@
 //! frontier in the state folder. Without it, nothing survives the process, so they are in a
 //! temporary file without a name.
 
+pub(super) mod again;
 mod kept;
+pub(super) mod note;
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use politely::core::key::Key;
-use politely_frontier::{Answer, Scratch, TakenPage, ValidPage};
+use politely_frontier::{Answer, Date, Scratch, TakenPage, ValidPage};
 use tempfile::SpooledTempFile;
 use url::{Position, Url};
 
@@ -19,6 +22,7 @@ use super::lanes::pending::Page;
 use super::request::PageRequest;
 use crate::exit::io_words;
 pub(crate) use kept::{Finished, Kept};
+use note::Note;
 
 /// The most pages that a lane takes in one call.
 const UNIT_LEN_MAX: u32 = 500;
@@ -152,19 +156,24 @@ fn domain_of(url: &Url) -> Result<Key, politely::core::key::KeyError> {
 }
 
 fn page(taken: TakenPage) -> Page {
-    if let Some(request) = PageRequest::read(&taken.metadata) {
-        return Page {
-            url: taken.url.into(),
-            given: None,
-            request: Some(Box::new(request)),
-        };
-    }
-    let given = String::from_utf8(taken.metadata).unwrap_or_default();
+    let (note, stored) = Note::split(&taken.metadata);
+    let note = (note != Note::default()).then(|| Box::new(note));
+    let request = PageRequest::read(stored).map(Box::new);
+    let given = match &request {
+        Some(_) => "",
+        None => std::str::from_utf8(stored).unwrap_or_default(),
+    };
     Page {
         url: taken.url.into(),
         given: (!given.is_empty()).then(|| given.into()),
-        request: None,
+        request,
+        note,
     }
+}
+
+/// Returns a date for the frontier.
+pub(crate) fn date(time: SystemTime) -> Date {
+    Date::EPOCH.after(time.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// Returns a number that differs from run to run.

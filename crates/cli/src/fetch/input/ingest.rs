@@ -8,7 +8,7 @@ use url::Url;
 use super::json;
 use super::lines::{LINE_MAX, Line, Place, Sources, shown, without_login};
 use crate::exit::Wrong;
-use crate::fetch::crawl::{Crawl, input_page};
+use crate::fetch::crawl::{Crawl, Kept, input_page};
 use crate::fetch::engine::Engine;
 use crate::fetch::filter::Filter;
 use crate::fetch::lanes::{LaneId, Lanes};
@@ -32,6 +32,8 @@ pub(crate) struct Ingested {
     pub(crate) new: u64,
     /// The number of URLs that a pattern left out.
     pub(crate) left_out: u64,
+    /// Whether `--max-pages` left a part of the input unread.
+    pub(crate) is_partial: bool,
 }
 
 /// The input and its state at the start.
@@ -67,6 +69,9 @@ impl Ingest {
             resume(engine)?;
         }
         if self.sources.is_empty() {
+            if let Some(kept) = engine.crawl.kept().filter(|kept| kept.fetches_again()) {
+                return all_again(engine, kept, ingested);
+            }
             if !self.is_complete {
                 engine.talk.say(
                     "warning: the input was cut when the last run ended; give it again to add the rest",
@@ -99,6 +104,7 @@ impl Ingest {
                     "--max-pages: {most} pages are taken; the rest of the input is not read"
                 );
                 engine.talk.say(&text);
+                batch.ingested.is_partial = true;
                 return Ok(());
             }
         }
@@ -109,6 +115,9 @@ impl Ingest {
             let text = format!("{left_out} URLs are left out by --include or --exclude");
             engine.talk.say(&text);
         }
+        if let Some(kept) = engine.crawl.kept() {
+            tell_unrepeated(engine, kept);
+        }
         if !self.is_resumed && ingested.known > 0 {
             let known = ingested.known;
             engine.talk.say(&format!(
@@ -116,6 +125,40 @@ impl Ingest {
             ));
         }
         Ok(())
+    }
+}
+
+/// Queues the finished pages of the state folder again.
+fn all_again(engine: &Arc<Engine>, kept: &Kept, ingested: &mut Ingested) -> Result<(), Wrong> {
+    loop {
+        let put = kept.put_all_again(|origin, pages| {
+            if let (Ok(url), 1..) = (Url::parse(origin), pages) {
+                engine.enqueue([(&url, pages)].into_iter());
+                engine.look_again();
+            }
+            ingested.new += u64::from(pages);
+            ingested.cut = engine.is_stopping();
+            !ingested.cut
+        });
+        match put {
+            // Pages that are queued are not queued twice.
+            Err(why) if engine.waits_for_room(&why) => {}
+            put => {
+                tell_unrepeated(engine, kept);
+                return put.map_err(|why| lost(engine, &why));
+            }
+        }
+    }
+}
+
+/// Says that requests are not sent again because they may act twice.
+fn tell_unrepeated(engine: &Engine, kept: &Kept) {
+    let pages = kept.unrepeated();
+    if pages > 0 {
+        engine.talk.say(&format!(
+            "{pages} requests are not sent again, since they may act twice (POST and the like); \
+             --repeat-posts sends them"
+        ));
     }
 }
 
@@ -237,7 +280,7 @@ impl Batch<'_> {
         };
         let said = format!("{place}: {why}: {}", without_login(&line));
         engine.talk.about_line(&said);
-        engine.write_unlisted(&Row {
+        engine.write_unlisted(Row {
             url: &line,
             error: Some(why),
             ..Row::default()

@@ -423,6 +423,12 @@ impl Lanes {
         }
     }
 
+    /// Records that a fetched page of lane `id` is as it was at its last visit.
+    pub(crate) fn not_modified(&mut self, id: LaneId) {
+        self.all[id as usize].tally.not_modified += 1;
+        self.sum.not_modified += 1;
+    }
+
     /// Records an answer to a request of lane `id`.
     pub(crate) fn answered(&mut self, id: LaneId, report: &Report) {
         for tally in [&mut self.all[id as usize].tally, &mut self.sum] {

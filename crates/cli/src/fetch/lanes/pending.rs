@@ -1,11 +1,14 @@
 //! A request on its way through the lanes, with the data of its result line.
 
+use std::path::{Path, PathBuf};
+
 use http::{Method, StatusCode};
 use politely::core::retry::Attempt;
 use politely::redirect::method_after;
 use url::Url;
 
 use super::LaneId;
+use crate::fetch::crawl::note::{Note, SavedBody, Validators};
 use crate::fetch::report::output::Row;
 use crate::fetch::request::PageRequest;
 
@@ -58,6 +61,8 @@ pub(crate) struct Page {
     pub(crate) given: Option<Box<str>>,
     /// The request, if it is more than a GET of the URL.
     pub(crate) request: Option<Box<PageRequest>>,
+    /// The note of the last visit, if there is one.
+    pub(crate) note: Option<Box<Note>>,
 }
 
 impl Page {
@@ -74,6 +79,14 @@ impl Page {
         let url = self.request.as_ref().map_or(&self.url, |it| &it.url);
         // The crawl has URLs that were parsed.
         Url::parse(url).ok()
+    }
+
+    /// Returns what the crawl stores of the page beside its URL and its note.
+    fn stored(&self) -> Vec<u8> {
+        match (&self.request, &self.given) {
+            (Some(request), _) => request.stored(),
+            (None, given) => given.as_deref().unwrap_or_default().into(),
+        }
     }
 
     /// Returns the number of a request that is not a GET without a body.
@@ -107,6 +120,10 @@ pub(crate) struct Pending {
     pub(crate) attempts: u32,
     /// The status of the last answer, if there was one.
     pub(crate) status: Option<u16>,
+    /// The validators of the last answer, if it was good.
+    pub(crate) validators: Option<Validators>,
+    /// Whether the last request was conditional.
+    pub(crate) is_conditional: bool,
     /// The number of requests answered with a refusal (429 and the like).
     pub(crate) refused: u32,
     /// Whether its first refusal slowed the host, and it does not wait yet.
@@ -140,6 +157,8 @@ impl Pending {
             hops: 0,
             attempts: 0,
             status: None,
+            validators: None,
+            is_conditional: false,
             refused: 0,
             blames_host: false,
             attempt: Attempt::first(page.method()),
@@ -217,6 +236,50 @@ impl Pending {
         request.and_then(|request| request.id())
     }
 
+    /// Returns whether it is a GET of a page without a body, maybe with fields of its own.
+    pub(crate) fn is_plain_get(&self) -> bool {
+        self.purpose == Purpose::Page && self.page.id().is_none()
+    }
+
+    /// Returns the validators of the page's last visit, if its next request can be conditional.
+    pub(crate) fn known_validators(&self) -> Option<&Validators> {
+        let note = self.page.note.as_ref().filter(|_| self.is_plain_get());
+        note.and_then(|note| note.validators.as_ref())
+    }
+
+    /// Returns the file below `dir` that has the body of the page's last visit.
+    pub(crate) fn saved_before(&self, dir: &Path) -> Option<PathBuf> {
+        let saved = self.known_validators()?.saved()?;
+        Some(dir.join(saved))
+    }
+
+    /// Returns whether the last answer says that the page is as it was at its last visit.
+    pub(crate) fn is_unmodified(&self) -> bool {
+        self.is_conditional && self.status == Some(304)
+    }
+
+    /// Returns the metadata of the page after it ended in run `run`, with `error` if it failed, or
+    /// `None` if it stays as it is. `saved` is the file of its body.
+    pub(crate) fn metadata(
+        &self,
+        run: u32,
+        error: Option<&str>,
+        saved: Option<SavedBody>,
+    ) -> Option<Vec<u8>> {
+        let before = self.page.note.as_deref().cloned().unwrap_or_default();
+        let validators = match &self.validators {
+            // The last good answer is still the page that a user has.
+            _ if error.is_some() || self.is_unmodified() => before.validators.clone(),
+            found => found.clone().map(|found| found.saved_as(saved)),
+        };
+        let note = Note {
+            run,
+            failure: error.map(Note::reason),
+            validators,
+        };
+        (note != before).then(|| note.join(&self.page.stored()))
+    }
+
     /// Continues at `to`, the target of a redirect with `status`.
     pub(crate) fn go_on(&mut self, to: Url, status: Option<u16>) {
         let from = self.url();
@@ -264,12 +327,10 @@ impl Pending {
             status: self.status,
             attempts: self.attempts,
             refused: self.refused,
-            bytes: 0,
             wait_ms: self.waited_us / 1000,
-            latency_ms: 0,
-            saved: None,
             error: Some(why),
             page: self.page.request.as_deref().into(),
+            ..Row::default()
         }
     }
 }

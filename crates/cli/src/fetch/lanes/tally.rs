@@ -7,6 +7,8 @@ use politely_api::wire::StatusCounts;
 pub(crate) struct Tally {
     pub(crate) pages: u64,
     pub(crate) failed: u64,
+    /// Fetched pages that are as they were at their last visit.
+    pub(crate) not_modified: u64,
     /// Requests that a limit refused.
     pub(crate) refused: u64,
     /// Requests that a challenge or a block page answered.

@@ -32,6 +32,7 @@ pub(super) fn page(url: &str, number: u64) -> Page {
         request: None,
         url: format!("{url}?{number}").into(),
         given: None,
+        note: None,
     }
 }
 

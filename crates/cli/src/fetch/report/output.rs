@@ -36,6 +36,9 @@ pub(crate) struct Row<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<PathBuf>,
     pub(crate) error: Option<&'a str>,
+    /// The number of the run in its state folder, from the second one on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) run: Option<u32>,
     #[serde(flatten)]
     pub(crate) page: RowOfPage<'a>,
 }
@@ -64,6 +67,15 @@ pub(crate) enum Written {
     Unrecorded(Vec<u8>, String),
     /// The reader closed the pipe, which means that it wants no more.
     Closed,
+}
+
+/// The page of a result line.
+pub(crate) struct LineOfPage {
+    pub(crate) url: String,
+    /// The number of a request that is not a GET of its URL.
+    pub(crate) request: Option<u128>,
+    /// The number of the run that wrote the line.
+    pub(crate) run: u32,
 }
 
 /// The destination of result lines.
@@ -112,11 +124,11 @@ impl Output {
     }
 
     /// Returns an output that writes to the file at `path`. With `is_open` it continues a run and
-    /// appends, else it empties the file first. `is_open` returns whether the page of a URL is not
+    /// appends, else it empties the file first. `is_open` returns whether the page of a line is not
     /// finished yet.
     pub(crate) fn file(
         path: &Path,
-        is_open: Option<impl FnOnce(&str, Option<u128>) -> bool>,
+        is_open: Option<impl FnOnce(&LineOfPage) -> bool>,
     ) -> Result<Self, Wrong> {
         let wrong = |why: io::Error| Wrong::file(path, &why);
         let mut open = OpenOptions::new();
@@ -206,7 +218,7 @@ impl Output {
     pub(crate) fn unwritten(&self) -> Vec<String> {
         let inner = self.lock();
         let lines = inner.buffer.split(|byte| *byte == b'\n');
-        lines.filter_map(|line| Some(page_of(line)?.0)).collect()
+        lines.filter_map(|line| Some(page_of(line)?.url)).collect()
     }
 
     /// Returns the name in messages.
@@ -303,10 +315,7 @@ impl Inner {
 
 /// Cuts a torn line, and the last whole line if its page is not finished. Returns the length that
 /// is left.
-fn cut_unrecorded(
-    file: &File,
-    is_open: impl FnOnce(&str, Option<u128>) -> bool,
-) -> io::Result<u64> {
+fn cut_unrecorded(file: &File, is_open: impl FnOnce(&LineOfPage) -> bool) -> io::Result<u64> {
     let len = cut_after_newline(file, file.metadata()?.len())?;
     let Some(last) = len.checked_sub(1) else {
         return Ok(0);
@@ -315,23 +324,28 @@ fn cut_unrecorded(
     let mut line = vec![0; (last - start) as usize];
     file.read_exact_at(&mut line, start)?;
     match page_of(&line) {
-        Some((url, request)) if is_open(&url, request) => cut_after_newline(file, last),
+        Some(page) if is_open(&page) => cut_after_newline(file, last),
         _ => Ok(len),
     }
 }
 
-/// Returns the URL of a result line, and the number of its request, if it has one.
-fn page_of(line: &[u8]) -> Option<(String, Option<u128>)> {
+/// Returns the page of a result line.
+fn page_of(line: &[u8]) -> Option<LineOfPage> {
     #[derive(Deserialize)]
     struct Line {
         url: String,
         request: Option<String>,
+        run: Option<u32>,
     }
     let line: Line = serde_json::from_slice(line).ok()?;
     let request = line
         .request
         .and_then(|hex| u128::from_str_radix(&hex, 16).ok());
-    Some((line.url, request))
+    Some(LineOfPage {
+        url: line.url,
+        request,
+        run: line.run.unwrap_or(1),
+    })
 }
 
 /// Cuts the bytes from `len` back to the newline before it. Returns the length that is left.
@@ -402,7 +416,7 @@ mod tests {
     fn a_torn_line_and_a_line_of_an_open_page_are_cut_on_resume() {
         let dir = tempfile::tempdir().unwrap();
         let results = dir.path().join("r.jsonl");
-        let output = Output::file(&results, Some(|_: &str, _| true)).unwrap();
+        let output = Output::file(&results, Some(|_: &LineOfPage| true)).unwrap();
         for url in ["http://a/1", "http://a/2"] {
             assert_eq!(
                 output.write(&row(url).line(), Some(|| Ok(()))),
@@ -423,7 +437,7 @@ mod tests {
             &"x".repeat(5_000),
         ] {
             std::fs::write(&results, format!("{whole}{tail}")).unwrap();
-            let is_open = |url: &str, _| url == "http://a/3";
+            let is_open = |page: &LineOfPage| page.url == "http://a/3";
             Output::file(&results, Some(is_open)).unwrap();
             assert_eq!(std::fs::read_to_string(&results).unwrap(), whole);
         }
@@ -433,7 +447,7 @@ mod tests {
     fn a_page_that_cannot_be_recorded_has_no_line() {
         let dir = tempfile::tempdir().unwrap();
         let results = dir.path().join("r.jsonl");
-        let output = Output::file(&results, None::<fn(&str, Option<u128>) -> bool>).unwrap();
+        let output = Output::file(&results, None::<fn(&LineOfPage) -> bool>).unwrap();
         let full = || Err("no space left on device".to_owned());
         let line = row("http://a/1").line();
         assert_eq!(
@@ -445,11 +459,7 @@ mod tests {
 
     #[test]
     fn lines_for_a_full_disk_stay_and_are_counted() {
-        let output = Output::file(
-            Path::new("/dev/full"),
-            None::<fn(&str, Option<u128>) -> bool>,
-        )
-        .unwrap();
+        let output = Output::file(Path::new("/dev/full"), None::<fn(&LineOfPage) -> bool>).unwrap();
         let line = row("http://a/").line();
         let written = output.write(&line, None::<Unrecorded>);
         assert_eq!(written, Written::Yes, "gathered");
@@ -460,11 +470,7 @@ mod tests {
 
     #[test]
     fn a_line_to_record_is_given_back_by_a_full_disk() {
-        let output = Output::file(
-            Path::new("/dev/full"),
-            None::<fn(&str, Option<u128>) -> bool>,
-        )
-        .unwrap();
+        let output = Output::file(Path::new("/dev/full"), None::<fn(&LineOfPage) -> bool>).unwrap();
         let line = row("http://a/").line();
         let record = || panic!("its line is not written");
         assert_eq!(output.write(&line, Some(record)), Written::Full(line));

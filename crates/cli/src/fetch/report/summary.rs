@@ -40,6 +40,8 @@ pub(crate) struct End {
 #[derive(Serialize)]
 struct Summary {
     pages: u64,
+    /// Fetched pages that are as they were at their last visit (304).
+    not_modified: u64,
     failed: u64,
     left: u64,
     /// Requests that a limit refused.
@@ -99,6 +101,8 @@ impl End {
             talk.say(&format!("interrupted, {} left{eta}{how_on}", self.left));
         } else if self.left > 0 && !engine.is_closed() {
             talk.say(&format!("{} left{eta}{how_on}", self.left));
+        } else if let Some(said) = self.nothing_done(engine, &summary) {
+            talk.say(&said);
         }
         match engine.settings.summary {
             SummaryForm::Text if log::is_json() => logged(engine, &summary),
@@ -119,6 +123,23 @@ impl End {
             Exit::AllFetched
         } else {
             Exit::SomeFailed
+        }
+    }
+
+    /// Returns why a run did nothing, if all of its pages were finished before.
+    fn nothing_done(&self, engine: &Engine, summary: &Summary) -> Option<String> {
+        let (fetched, failed) = self.earlier;
+        let again = &engine.settings.again;
+        let is_idle = summary.pages + summary.failed == 0 && !self.ingested.cut;
+        match fetched + failed {
+            _ if !is_idle => None,
+            0 if again.is_on && again.since.is_some() => {
+                Some("nothing to fetch again: no page is older than --since".to_owned())
+            }
+            0 => None,
+            pages => Some(format!(
+                "all {pages} pages are done: {fetched} fetched and {failed} failed before; --again fetches them again"
+            )),
         }
     }
 
@@ -146,6 +167,7 @@ impl End {
             .collect();
         Summary {
             pages: sum.pages,
+            not_modified: sum.not_modified,
             failed: sum.failed + self.ingested.malformed,
             left: self.left,
             refused: sum.refused,
@@ -235,6 +257,7 @@ fn text(engine: &Engine, summary: &Summary) {
     }
     let Summary {
         pages,
+        not_modified,
         failed,
         refused,
         blocked,
@@ -249,8 +272,12 @@ fn text(engine: &Engine, summary: &Summary) {
     if !statuses.is_empty() {
         talk.say(&format!("answers by status: {}", statuses.join(", ")));
     }
+    let unmodified = match not_modified {
+        0 => String::new(),
+        pages => format!(" ({pages} not modified)"),
+    };
     talk.say(&format!(
-        "{pages} fetched, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) and {blocked} blocked in {seconds:.1} s",
+        "{pages} fetched{unmodified}, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) and {blocked} blocked in {seconds:.1} s",
         refused_share * 100.0
     ));
 }

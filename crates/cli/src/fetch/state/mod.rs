@@ -5,20 +5,25 @@
 //! | `frontier` | the pages, waiting and finished (see [`Kept`]) |
 //! | `once.log` | requests in flight that must not be sent twice, written by [`once`] |
 //! | `sent.log` | requests and learned states that the database lacks, written by [`sent`] |
-//! | `politely.redb` | learned states and robots.txt, written by [`store`] |
+//! | `politely.redb` | learned states, robots.txt and the present run, written by [`store`] |
 
 pub(super) mod once;
 mod recover;
+pub(super) mod runs;
 pub(super) mod sent;
 pub(super) mod store;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::SystemTime;
 
+use crate::config::AgainSettings;
 use crate::exit::Wrong;
-use crate::fetch::crawl::{Crawl, Kept};
+use crate::fetch::crawl::again::Again;
+use crate::fetch::crawl::{Crawl, Kept, date};
 use crate::fetch::input::lines::is_same_file;
 use once::OnceLog;
+use runs::RunOfFolder;
 use sent::{Known, SentLog};
 use store::Store;
 
@@ -35,8 +40,10 @@ pub(super) struct State {
     /// Requests and states in `sent` that `store` may not hold.
     pub(super) known: HashMap<String, Known>,
     pub(super) crawl: Crawl,
-    /// Pages that earlier processes finished: fetched and failed.
+    /// Pages of the run that earlier processes finished: fetched and failed.
     pub(super) finished: (u64, u64),
+    /// The present run of the folder.
+    pub(super) run: Option<RunOfFolder>,
     /// Whether an earlier process began the run.
     pub(super) is_resumed: bool,
     /// Whether it read its whole input.
@@ -59,8 +66,9 @@ pub(super) fn holds(dir: &Path, path: &Path) -> bool {
 }
 
 impl State {
-    /// Opens the state folder `dir`, or makes stand-ins that vanish with the process.
-    pub(super) fn open(dir: Option<&Path>) -> Result<Self, Wrong> {
+    /// Opens the state folder `dir` and begins or continues a run, or makes stand-ins that vanish
+    /// with the process.
+    pub(super) fn open(dir: Option<&Path>, settings: &AgainSettings) -> Result<Self, Wrong> {
         let Some(dir) = dir else {
             return Ok(Self {
                 store: None,
@@ -69,6 +77,7 @@ impl State {
                 known: HashMap::new(),
                 crawl: Crawl::vanishing(),
                 finished: (0, 0),
+                run: None,
                 is_resumed: false,
                 is_complete: false,
             });
@@ -76,13 +85,29 @@ impl State {
         let is_resumed = is_resumable(dir);
         // Its lock excludes a second process.
         let store = Store::open(dir)?;
-        let pages = Kept::open(&dir.join(FRONTIER)).map_err(Wrong)?;
-        let finished = pages.finished().map_err(Wrong)?;
+        let damaged = |why: redb::Error| Wrong(format!("politely.redb: {why}"));
+        let last = store.run().map_err(damaged)?;
+        // A folder of an earlier version has pages and no run.
+        let last = last.or(is_resumed.then_some(RunOfFolder::FIRST));
+        let run = RunOfFolder::next(last, settings);
+        if last != Some(run) {
+            store.set_run(run).map_err(damaged)?;
+        }
+        let again = settings.is_on.then(|| Again {
+            run: run.number,
+            before: settings
+                .since
+                .map(|age| date(SystemTime::now()).before(age)),
+            repeats_posts: settings.repeats_posts,
+            ..Again::default()
+        });
+        let pages = Kept::open(&dir.join(FRONTIER), run.number, again).map_err(Wrong)?;
+        // A command without `--again` continues all that the folder has.
+        let of_run = (settings.is_on || !run.has_ended).then_some(run.number);
+        let finished = pages.finished(of_run).map_err(Wrong)?;
         let (sent, known) = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
         let once = OnceLog::open(dir).map_err(|why| Wrong::file(&dir.join(ONCE), &why))?;
-        let is_complete = store
-            .input_complete()
-            .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
+        let is_complete = store.input_complete().map_err(damaged)?;
         Ok(Self {
             store: Some(store),
             sent: Some(sent),
@@ -90,6 +115,7 @@ impl State {
             known,
             crawl: Crawl::Kept(Box::new(pages)),
             finished,
+            run: Some(run),
             is_resumed,
             is_complete,
         })

@@ -10,9 +10,11 @@ use politely::Recovery;
 use politely::core::key::Key;
 use url::Url;
 
+use super::runs::RunOfFolder;
 use super::sent::Known;
 use crate::exit::io_words;
 use crate::fetch::engine::Engine;
+use crate::fetch::input::ingest::Ingested;
 use crate::fetch::lanes::Lane;
 use crate::fetch::limits::Leave;
 use crate::fetch::robots::{self, Rules, Standing};
@@ -34,6 +36,24 @@ impl Engine {
             ));
         }
         self.stop();
+    }
+
+    /// Records that the run ended by itself, if it did: the next `--again` begins another one.
+    pub(crate) fn end_run(&self, ingested: &Ingested) {
+        let (Some(store), Some(run)) = (&self.store, self.run) else {
+            return;
+        };
+        let is_cut = ingested.cut || ingested.is_partial;
+        if is_cut || self.is_stopping() || self.is_state_lost() || run.has_ended {
+            return;
+        }
+        let run = RunOfFolder {
+            has_ended: true,
+            ..run
+        };
+        if let Err(why) = store.set_run(run) {
+            self.lose_state(&why.to_string());
+        }
     }
 
     /// Handles pages that cannot be read or written. Returns whether the run goes on later.

@@ -10,6 +10,7 @@ use std::sync::{PoisonError, RwLock};
 
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
+use super::runs::RunOfFolder;
 use crate::exit::{Wrong, io_words, make_folder};
 use crate::fetch::lanes::doubt::Known;
 use crate::fetch::robots::Cached;
@@ -161,6 +162,35 @@ impl Store {
         })
     }
 
+    /// Returns the present run of the folder, or `None` if a run wrote none.
+    pub(crate) fn run(&self) -> Result<Option<RunOfFolder>> {
+        self.call(|database| {
+            let table = database.begin_read()?.open_table(META)?;
+            let read = |name| Ok::<_, redb::Error>(table.get(name)?.map(|found| found.value()));
+            let Some(number) = read("run")? else {
+                return Ok(None);
+            };
+            Ok(Some(RunOfFolder {
+                number: u32::try_from(number).unwrap_or(u32::MAX),
+                kind: read("run_kind")?.unwrap_or_default(),
+                has_ended: read("run_ended")? == Some(1),
+            }))
+        })
+    }
+
+    pub(crate) fn set_run(&self, run: RunOfFolder) -> Result<()> {
+        self.change(|database| {
+            let change = database.begin_write()?;
+            {
+                let mut table = change.open_table(META)?;
+                table.insert("run", u64::from(run.number))?;
+                table.insert("run_kind", run.kind)?;
+                table.insert("run_ended", u64::from(run.has_ended))?;
+            }
+            Ok(change.commit()?)
+        })
+    }
+
     /// Returns the state last stored for `key`.
     pub(crate) fn key(&self, key: &str) -> Result<Option<Vec<u8>>> {
         self.call(|database| {
@@ -254,9 +284,17 @@ mod tests {
             })
             .unwrap();
         store.set_input_complete(true).unwrap();
+        assert_eq!(store.run().unwrap(), None);
+        let run = RunOfFolder {
+            number: 7,
+            kind: 1,
+            has_ended: true,
+        };
+        store.set_run(run).unwrap();
         drop(store);
         let store = Store::open(dir.path()).unwrap();
         assert!(store.input_complete().unwrap());
+        assert_eq!(store.run().unwrap(), Some(run));
         assert_eq!(store.key("a").unwrap(), Some(vec![1, 2]));
         assert_eq!(store.key("b").unwrap(), None);
         assert_eq!(store.robots("http://a").unwrap(), Some(cached));
