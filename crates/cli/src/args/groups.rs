@@ -14,6 +14,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "state",
             "again",
             "since",
+            "retry_failed",
             "repeat_posts",
             "summary",
             "max_pages",

@@ -29,23 +29,28 @@ impl Default for Accepted {
     }
 }
 
+/// Returns the statuses of a text such as `404` or `4xx`, if it is one.
+pub(super) fn status_range(text: &str) -> Option<RangeInclusive<u16>> {
+    let class = text
+        .strip_suffix("xx")
+        .and_then(|class| class.parse::<u16>().ok());
+    match (class, text.parse::<u16>()) {
+        (Some(class @ 2..=5), _) => Some(class * 100..=class * 100 + 99),
+        (_, Ok(status @ 200..=599)) => Some(status..=status),
+        _ => None,
+    }
+}
+
 impl FromStr for Accepted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let range = |piece: &str| {
             let piece = piece.trim();
-            let class = piece
-                .strip_suffix("xx")
-                .and_then(|class| class.parse::<u16>().ok());
-            match (class, piece.parse::<u16>()) {
-                (Some(class @ 2..=5), _) => Ok(class * 100..=class * 100 + 99),
-                (_, Ok(status @ 200..=599)) => Ok(status..=status),
-                _ => Err(format!(
-                    "`{}`: not a status; write 404 or 4xx",
-                    piece.escape_debug()
-                )),
-            }
+            status_range(piece).ok_or(format!(
+                "`{}`: not a status; write 404 or 4xx",
+                piece.escape_debug()
+            ))
         };
         text.split(',')
             .map(range)

@@ -9,6 +9,7 @@ use politely::policy::{
 };
 use serde::Deserialize;
 
+use super::FailedPages;
 use super::Labels;
 use super::bounds::Accepted;
 use super::connect::Resolve;
@@ -269,7 +270,17 @@ pub(crate) struct Knobs {
     /// With --again: fetch only pages again that were fetched longer than TIME ago
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) since: Option<Age>,
-    /// With --again: send requests again that may act twice, such as POST
+    /// Try the failed pages of --state again: all, or those with a status (503, 5xx) or words of
+    /// their reason
+    #[arg(
+        long,
+        value_name = "REASON,…",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all"
+    )]
+    pub(crate) retry_failed: Option<FailedPages>,
+    /// With --again or --retry-failed: send requests again that may act twice, such as POST
     #[arg(long)]
     pub(crate) repeat_posts: bool,
 }
@@ -294,7 +305,7 @@ impl Knobs {
             profile rate limits policy labels burst in_flight law key concurrency max_hosts max_rps
             site_rps memory_cap coordinator on_unavailable store store_password_file store_unavailable
             lease token_file client retry retries backoff jitter retry_budget breaker cut give_up_after
-            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state since,
+            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state since retry_failed,
             proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
             resolve: resolve.into_iter().find(|rules| !rules.is_empty()).unwrap_or_default(),
             insecure: self.insecure || under.insecure,

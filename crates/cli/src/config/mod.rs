@@ -15,7 +15,7 @@ mod labels;
 mod request;
 mod words;
 
-pub(crate) use again::AgainSettings;
+pub(crate) use again::{AgainSettings, FailedPages, Wanted};
 pub(crate) use bounds::Bounds;
 pub(crate) use connect::{ConnectSettings, Resolve};
 pub(crate) use file::in_one_line;
@@ -128,7 +128,7 @@ impl Settings {
         knobs.all_in_force()?;
         let request = RequestSettings::checked(&mut knobs)?;
         let bounds = Bounds::checked(&mut knobs)?;
-        let again = AgainSettings::checked(&knobs)?;
+        let again = AgainSettings::checked(&mut knobs)?;
         let connect = ConnectSettings::checked(&mut knobs)?;
         let numbers = OperatorNumbers {
             rate: knobs.rate.as_ref().map(|rate| rate.per_s),

@@ -176,6 +176,7 @@ fn the_example_shows_every_key_and_is_valid() {
             "ipv6",
             "resolve",
             "insecure",
+            "retry-failed",
         ];
         others.iter().any(|other| line.starts_with(other))
     };

@@ -219,7 +219,7 @@ fn tell_run(talk: &talk::Talk, run: Option<RunOfFolder>, crawl: &Crawl, earlier:
     } else if run.number > 1 && kept.fetches_again() {
         let number = run.number;
         talk.say(&format!(
-            "run {number} of the state folder: its pages are fetched again"
+            "run {number} of the state folder: finished pages are fetched again"
         ));
     }
 }

@@ -58,6 +58,7 @@ mod refusals;
 mod repeats;
 mod requests;
 mod resume;
+mod retry_failed;
 mod run;
 mod run_ends;
 mod secrets;

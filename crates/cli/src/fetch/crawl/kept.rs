@@ -4,7 +4,6 @@
 //! others in the queue. The workers of this process are the only ones, so a unit never expires.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -136,8 +135,7 @@ impl Kept {
 
     /// Returns how many finished pages were not queued again, because their requests may act twice.
     pub(crate) fn unrepeated(&self) -> u64 {
-        let again = self.again.as_ref();
-        again.map_or(0, |again| again.unrepeated.load(Ordering::Relaxed))
+        self.again.as_ref().map_or(0, Again::unrepeated)
     }
 
     /// Adds pages, and queues finished ones again if the run fetches them again. `then` gets one
@@ -182,8 +180,7 @@ impl Kept {
                     let key = Key::custom(origin).map_err(|why| why.to_string())?;
                     let valid = ValidPage::of_url(url, key, Vec::new());
                     let mut valid = valid.map_err(|why| why.to_string())?;
-                    valid.metadata = PageRequest::read(stored)
-                        .map_or_else(|| stored.to_vec(), |request| request.renewed().stored());
+                    valid.metadata = stored.to_vec();
                     Ok::<_, String>(valid)
                 };
                 let pages: Vec<_> = pages.iter().map(page).collect::<Result<_, _>>()?;

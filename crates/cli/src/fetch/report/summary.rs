@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::eta::Eta;
 use super::failures::Group;
-use crate::config::SummaryForm;
+use crate::config::{SummaryForm, Wanted};
 use crate::exit::Exit;
 use crate::fetch::engine::Engine;
 use crate::fetch::input::ingest::Ingested;
@@ -22,6 +22,8 @@ const GROUPS_MAX: usize = 100;
 const SHOWN_MAX: usize = 20;
 /// The widest reason after which what to do is still aligned, in characters.
 const REASON_WIDTH_MAX: usize = 56;
+/// How failed pages are tried again.
+const RETRY: &str = "--retry-failed tries the failed ones again";
 /// The lowest suggested rate, and the rate from which on none higher is suggested, in requests per
 /// second. Both are the job scraper's.
 const SUGGESTED_MIN: f64 = 1.0;
@@ -91,24 +93,14 @@ impl End {
         if let Some((lines, name)) = &lost {
             talk.say(&format!("error: {name}: {lines} results were not written"));
         }
-        let eta = eta.map_or_else(String::new, |eta| format!(", eta {eta}"));
-        let how_on = match (self.left, &engine.settings.state) {
-            (0, _) => "",
-            (_, Some(_)) => "; the same command continues",
-            (_, None) => "; only a run with --state can be continued",
-        };
-        if engine.is_stopping() && !engine.is_closed() {
-            talk.say(&format!("interrupted, {} left{eta}{how_on}", self.left));
-        } else if self.left > 0 && !engine.is_closed() {
-            talk.say(&format!("{} left{eta}{how_on}", self.left));
-        } else if let Some(said) = self.nothing_done(engine, &summary) {
-            talk.say(&said);
-        }
         match engine.settings.summary {
             SummaryForm::Text if log::is_json() => logged(engine, &summary),
             SummaryForm::Text => text(engine, &summary),
             SummaryForm::Json => json(&summary),
             SummaryForm::None => {}
+        }
+        if let Some(last) = self.last_line(engine, &summary, eta.as_ref()) {
+            talk.say(&last);
         }
         // A reader that closed the pipe is not a failure.
         if engine.is_closed() && !engine.is_state_lost() {
@@ -126,20 +118,59 @@ impl End {
         }
     }
 
+    /// Returns what is left and how to go on, if there is something to say.
+    fn last_line(&self, engine: &Engine, summary: &Summary, eta: Option<&Eta>) -> Option<String> {
+        if engine.is_closed() {
+            return None;
+        }
+        let mut said = Vec::new();
+        if engine.is_stopping() || self.left > 0 {
+            let interrupted = if engine.is_stopping() {
+                "interrupted, "
+            } else {
+                ""
+            };
+            let eta = eta.map_or_else(String::new, |eta| format!(", eta {eta}"));
+            let how_on = match (self.left, &engine.settings.state) {
+                (0, _) => "",
+                (_, Some(_)) => "; the same command continues",
+                (_, None) => "; only a run with --state can be continued",
+            };
+            said.push(format!("{interrupted}{} left{eta}{how_on}", self.left));
+        } else if let Some(nothing) = self.nothing_done(engine, summary) {
+            return Some(nothing);
+        }
+        let failed = summary.failed + self.earlier.1;
+        if failed > 0 && engine.settings.state.is_some() {
+            said.push(format!("{failed} failed; {RETRY}"));
+        }
+        (!said.is_empty()).then(|| said.join("; "))
+    }
+
     /// Returns why a run did nothing, if all of its pages were finished before.
     fn nothing_done(&self, engine: &Engine, summary: &Summary) -> Option<String> {
         let (fetched, failed) = self.earlier;
-        let again = &engine.settings.again;
         let is_idle = summary.pages + summary.failed == 0 && !self.ingested.cut;
-        match fetched + failed {
+        match (fetched + failed, &engine.settings.again.wanted) {
             _ if !is_idle => None,
-            0 if again.is_on && again.since.is_some() => {
+            (0, Wanted::All { since: Some(_) }) => {
                 Some("nothing to fetch again: no page is older than --since".to_owned())
             }
-            0 => None,
-            pages => Some(format!(
-                "all {pages} pages are done: {fetched} fetched and {failed} failed before; --again fetches them again"
-            )),
+            (0, Wanted::Failed(failed)) => Some(if failed.is_all() {
+                "nothing to try again: no page has failed".to_owned()
+            } else {
+                "nothing to try again: no page has failed for this reason".to_owned()
+            }),
+            (0, _) => None,
+            (pages, _) => {
+                let retry = match failed {
+                    0 => String::new(),
+                    _ => format!("; {RETRY}"),
+                };
+                Some(format!(
+                    "all {pages} pages are done: {fetched} fetched and {failed} failed before; --again fetches them again{retry}"
+                ))
+            }
         }
     }
 

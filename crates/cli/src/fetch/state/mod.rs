@@ -17,9 +17,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::config::AgainSettings;
+use crate::config::{AgainSettings, Wanted};
 use crate::exit::Wrong;
-use crate::fetch::crawl::again::Again;
+use crate::fetch::crawl::again::{Again, Which};
 use crate::fetch::crawl::{Crawl, Kept, date};
 use crate::fetch::input::lines::is_same_file;
 use once::OnceLog;
@@ -89,21 +89,28 @@ impl State {
         let last = store.run().map_err(damaged)?;
         // A folder of an earlier version has pages and no run.
         let last = last.or(is_resumed.then_some(RunOfFolder::FIRST));
-        let run = RunOfFolder::next(last, settings);
+        let wanted = &settings.wanted;
+        if matches!(wanted, Wanted::Failed(_)) && last.is_none() {
+            let dir = dir.display();
+            return Err(Wrong(format!(
+                "--retry-failed: no run has used the state folder \"{dir}\" yet; leave it out"
+            )));
+        }
+        let run = RunOfFolder::next(last, wanted);
         if last != Some(run) {
             store.set_run(run).map_err(damaged)?;
         }
-        let again = settings.is_on.then(|| Again {
-            run: run.number,
-            before: settings
-                .since
-                .map(|age| date(SystemTime::now()).before(age)),
-            repeats_posts: settings.repeats_posts,
-            ..Again::default()
-        });
+        let which = match wanted {
+            Wanted::None => None,
+            Wanted::All { since } => Some(Which::All {
+                before: since.map(|age| date(SystemTime::now()).before(age)),
+            }),
+            Wanted::Failed(failed) => Some(Which::Failed(failed.clone())),
+        };
+        let again = which.map(|which| Again::new(run.number, which, settings.repeats_posts));
         let pages = Kept::open(&dir.join(FRONTIER), run.number, again).map_err(Wrong)?;
-        // A command without `--again` continues all that the folder has.
-        let of_run = (settings.is_on || !run.has_ended).then_some(run.number);
+        // A command that fetches nothing again continues all that the folder has.
+        let of_run = (*wanted != Wanted::None || !run.has_ended).then_some(run.number);
         let finished = pages.finished(of_run).map_err(Wrong)?;
         let (sent, known) = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
         let once = OnceLog::open(dir).map_err(|why| Wrong::file(&dir.join(ONCE), &why))?;

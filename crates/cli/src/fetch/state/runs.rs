@@ -1,10 +1,10 @@
 //! The runs of a state folder.
 //!
-//! A folder has its first run. `--again` begins a further one, unless such a run was interrupted:
-//! that one goes on. So a command that is given every day begins a run a day, and one that was
-//! killed continues. Any other command continues the present run.
+//! A folder has its first run. `--again` and `--retry-failed` begin a further one, unless a run of
+//! the same kind was interrupted: that one goes on. So a command that is given every day begins a
+//! run a day, and one that was killed continues. Any other command continues the present run.
 
-use crate::config::AgainSettings;
+use crate::config::Wanted;
 
 /// The kinds of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(crate) enum RunKind {
     First = 0,
     /// It fetches pages again.
     Again = 1,
+    /// It tries failed pages again.
+    Retry = 2,
 }
 
 /// The present run of a state folder.
@@ -27,12 +29,12 @@ pub(crate) struct RunOfFolder {
 }
 
 impl RunKind {
-    /// Returns the kind of run that the settings ask for.
-    fn of(settings: &AgainSettings) -> Self {
-        if settings.is_on {
-            Self::Again
-        } else {
-            Self::First
+    /// Returns the kind of run that fetches the `wanted` pages again.
+    fn of(wanted: &Wanted) -> Self {
+        match wanted {
+            Wanted::None => Self::First,
+            Wanted::All { .. } => Self::Again,
+            Wanted::Failed(_) => Self::Retry,
         }
     }
 }
@@ -45,9 +47,9 @@ impl RunOfFolder {
         has_ended: false,
     };
 
-    /// Returns the run that `settings` begin or continue in a folder whose last run is `last`.
-    pub(super) fn next(last: Option<Self>, settings: &AgainSettings) -> Self {
-        let kind = RunKind::of(settings);
+    /// Returns the run that fetches the `wanted` pages again, in a folder whose last run is `last`.
+    pub(super) fn next(last: Option<Self>, wanted: &Wanted) -> Self {
+        let kind = RunKind::of(wanted);
         let first = Self {
             kind: kind as u64,
             ..Self::FIRST
@@ -67,27 +69,25 @@ impl RunOfFolder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::FailedPages;
 
-    const AGAIN: AgainSettings = AgainSettings {
-        is_on: true,
-        since: None,
-        repeats_posts: false,
-    };
+    const AGAIN: Wanted = Wanted::All { since: None };
 
-    fn next(last: Option<RunOfFolder>, settings: &AgainSettings) -> (u32, bool) {
-        let run = RunOfFolder::next(last, settings);
+    fn next(last: Option<RunOfFolder>, wanted: &Wanted) -> (u32, bool) {
+        let run = RunOfFolder::next(last, wanted);
         (run.number, run.has_ended)
     }
 
     #[test]
     fn a_run_begins_when_the_last_one_has_ended_and_an_interrupted_one_goes_on() {
-        let plain = AgainSettings::default();
+        let (plain, retry) = (Wanted::None, Wanted::Failed(FailedPages::default()));
         let first = RunOfFolder::next(None, &plain);
         assert_eq!((first.number, first.has_ended), (1, false));
         assert_eq!(next(Some(first), &AGAIN), (2, false), "of another kind");
         let daily = RunOfFolder::next(None, &AGAIN);
         assert_eq!(daily.number, 1);
         assert_eq!(next(Some(daily), &AGAIN), (1, false), "interrupted");
+        assert_eq!(next(Some(daily), &retry), (2, false), "of another kind");
         let ended = RunOfFolder {
             has_ended: true,
             ..daily
