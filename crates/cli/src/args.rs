@@ -255,8 +255,9 @@ pub(crate) struct TopArgs {
 
 /// Fetch every URL, each host at the rate it really allows.
 ///
-/// One JSON line per URL goes to --output (default: standard output):
-/// `url key status attempts refused bytes wait_ms latency_ms error`. A URL is fetched when its last
+/// One JSON line per URL goes to --output (default: standard output), or a line of CSV to a file
+/// that ends with .csv: `url key status attempts refused bytes wait_ms latency_ms error` and what
+/// is known of the last answer. A URL is fetched when its last
 /// answer is 2xx; redirects are followed, each hop at its own host's pace. Everything else (404, a
 /// robots.txt that forbids, a time-out after all retries) is a failed URL with its reason in
 /// `error`. A URL that is given twice is fetched once.
@@ -272,6 +273,8 @@ pub(crate) struct TopArgs {
 Examples:
   Fetch a list, keep the pages, and go on after a kill with the same command:
     politely fetch --input urls.txt --output results.jsonl --save pages --state run
+  Fetch the list again, each page only if it has changed:
+    politely fetch --again --input urls.txt --output results.jsonl --save pages --state run
   Call an API with a token, one JSON object a line with `url` and `body`:
     politely fetch --profile api --bearer-file token --input calls.jsonl --output answers.jsonl
   Share the limits with other programs through a coordinator:

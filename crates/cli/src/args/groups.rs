@@ -10,6 +10,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "input",
             "config",
             "output",
+            "row_header",
             "save",
             "state",
             "again",

@@ -257,6 +257,9 @@ pub(crate) struct Knobs {
     /// Write one JSON line per URL to FILE (`-` is standard output)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Header field of the last answer to put into each result line; repeatable
+    #[arg(long, value_name = "NAME")]
+    pub(crate) row_header: Vec<String>,
     /// Form of the summary at the end
     #[arg(long, value_enum)]
     pub(crate) summary: Option<SummaryForm>,
@@ -298,6 +301,7 @@ impl Knobs {
         let proxy = [self.proxy, under.proxy];
         let header = [self.header, under.header];
         let resolve = [self.resolve, under.resolve];
+        let row_header = [self.row_header, under.row_header];
         let include = [self.include, under.include];
         let exclude = [self.exclude, under.exclude];
         layered! {
@@ -308,6 +312,7 @@ impl Knobs {
             timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state since retry_failed,
             proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
             resolve: resolve.into_iter().find(|rules| !rules.is_empty()).unwrap_or_default(),
+            row_header: row_header.into_iter().find(|names| !names.is_empty()).unwrap_or_default(),
             insecure: self.insecure || under.insecure,
             http1: self.http1 || under.http1,
             ipv4: self.ipv4 || under.ipv4 && !self.ipv6,

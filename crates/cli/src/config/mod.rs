@@ -30,6 +30,7 @@ pub(crate) use words::{
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::header::{HeaderName, SET_COOKIE};
 use politely::policy::TroubleSettings;
 use politely::robots::product_token;
 use politely::{DeclaredLimits, OperatorNumbers};
@@ -90,6 +91,8 @@ pub(crate) struct Settings {
     pub(crate) cookies: bool,
     pub(crate) save: Option<PathBuf>,
     pub(crate) output: Option<PathBuf>,
+    /// The header fields of answers that stand in result lines.
+    pub(crate) row_headers: Vec<HeaderName>,
     pub(crate) summary: SummaryForm,
     pub(crate) state: Option<PathBuf>,
     pub(crate) again: AgainSettings,
@@ -151,6 +154,14 @@ impl Settings {
             .proxy
             .iter()
             .try_for_each(|proxy| check_proxy(proxy))?;
+        let row_headers = row_headers(&knobs.row_header)?;
+        if knobs.summary == Some(SummaryForm::Json) && knobs.output.is_none() {
+            // Result lines and the summary on one stream could not be told apart.
+            return Err(
+                "--summary json needs --output FILE for the result lines (`-` for both on standard output)"
+                    .to_owned(),
+            );
+        }
         let user_agent = knobs.user_agent.unwrap_or_else(|| USER_AGENT.to_owned());
         if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
             return Err("--user-agent: must be visible characters on one line".to_owned());
@@ -219,11 +230,29 @@ impl Settings {
             cookies: !knobs.no_cookies,
             save: knobs.save,
             output: knobs.output,
+            row_headers,
             summary: knobs.summary.unwrap_or_default(),
             state: knobs.state,
             again,
         })
     }
+}
+
+/// Returns the names of header fields that stand in result lines.
+fn row_headers(names: &[String]) -> Result<Vec<HeaderName>, String> {
+    let name = |name: &String| {
+        let shown = name.escape_debug();
+        let name: HeaderName = name
+            .parse()
+            .map_err(|_| format!("--row-header \"{shown}\": not the name of a header field"))?;
+        if name == SET_COOKIE {
+            return Err(format!(
+                "--row-header {shown}: cookies are secrets and stand in no row"
+            ));
+        }
+        Ok(name)
+    };
+    names.iter().map(name).collect()
 }
 
 /// Checks that `proxy` is the URL of a proxy.

@@ -6,6 +6,7 @@
 //! watch on when it finds work.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -354,7 +355,12 @@ impl Engine {
             status,
             metadata: metadata.as_deref(),
         };
+        let former = self.former_body(pending, &row);
         self.write_row(row, Some(finished));
+        if let Some(former) = former {
+            // The body has another name now, because its type changed. A file that stays is stale.
+            let _ = std::fs::remove_file(former);
+        }
         if !self.full_disk.is_full() {
             self.forget_once(pending);
         }
@@ -363,6 +369,13 @@ impl Engine {
     /// Writes the result line of an input line that is no page.
     pub(crate) fn write_unlisted(&self, row: Row<'_>) {
         self.write_row(row, None);
+    }
+
+    /// Returns the file that had the body of a page before, if `row` names another one.
+    fn former_body(&self, pending: &Pending, row: &Row<'_>) -> Option<PathBuf> {
+        let former = pending.saved_before(self.settings.save.as_deref()?)?;
+        let saved = row.saved.as_ref()?;
+        (*saved != former).then_some(former)
     }
 
     /// Returns the file of the body of a page, for a later run.
@@ -382,7 +395,7 @@ impl Engine {
             .crawl
             .kept()
             .map(|kept| move || page.map_or(Ok(()), |page| kept.finish(page)));
-        match self.output.write(&row.line(), record) {
+        match self.output.write(&self.output.line(&row), record) {
             Written::Closed => self.close(),
             Written::Full(line) => {
                 if self.store.is_some() {

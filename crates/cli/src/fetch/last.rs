@@ -1,5 +1,7 @@
 //! The result of the last attempt, and what the lanes learn from it.
 
+use std::path::PathBuf;
+
 use politely::core::Timestamp;
 use politely::core::host::Doubt;
 use politely::core::retry::Policy;
@@ -34,6 +36,14 @@ pub(super) struct Last<'a> {
 }
 
 impl Last<'_> {
+    /// Returns the file of the answer's body, if it is saved.
+    pub(super) fn saved(&self) -> Option<PathBuf> {
+        match self.came {
+            Came::Answer(answer) => answer.saved.clone(),
+            Came::Failed(_) => None,
+        }
+    }
+
     /// Returns what the answer shares with others, if it may be a refusal.
     pub(super) fn in_doubt(&self) -> Option<u32> {
         match (self.look, self.doubt) {

@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 use politely_otlp::Collector;
 
 use crate::args::FetchArgs;
-use crate::config::{Settings, SummaryForm};
+use crate::config::Settings;
 use crate::exit::{Exit, Wrong, make_folder};
 
 use crawl::Crawl;
@@ -62,6 +62,7 @@ use filter::Filter;
 pub(crate) use fleet::limiter;
 use input::ingest::{Ingest, Ingested};
 pub(crate) use input::lines::{Sources, without_login};
+use report::form::Form;
 use report::output::{LineOfPage, Output};
 use report::{progress, summary, talk};
 #[cfg(feature = "proxy")]
@@ -357,9 +358,10 @@ fn output_of(settings: &Settings, crawl: &Crawl) -> Result<Output, Wrong> {
         .map(|kept| move |page: &LineOfPage| kept.is_open(&page.url, page.request, page.run));
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
-        Some(path) => Output::file(path, is_open),
-        // Result lines and a JSON summary on one stream could not be told apart.
-        None if settings.summary == SummaryForm::Json => Ok(Output::nowhere()),
+        Some(path) => {
+            let form = Form::of(path, &settings.row_headers);
+            Output::file(path, form, is_open)
+        }
         None => Ok(Output::stdout()),
     }
 }

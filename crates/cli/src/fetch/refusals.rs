@@ -11,7 +11,6 @@ use super::lanes::pending::{Pending, Purpose};
 use super::lanes::sample::Sample;
 use super::last::{Last, came_back};
 use super::report::output::Row;
-use super::report::save::place;
 use super::retry::is_served;
 use super::transport::client::Came;
 
@@ -127,9 +126,7 @@ pub(super) fn keep(
         alike,
         bytes: last.report.bytes,
         latency_ms: last.report.latency.as_millis() as u64,
-        saved: (engine.settings.save.as_ref())
-            .filter(|_| error.is_none())
-            .map(|dir| place(dir, last.url, pending.page.id())),
+        saved: last.saved().filter(|_| error.is_none()),
         error,
         onward,
         pending,

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
@@ -24,8 +24,8 @@ use super::last::{Last, came_back};
 use super::limits::Leave;
 use super::own_machine;
 use super::refusals::{blames_host, blocked, compare, keep, say_doubt};
+use super::report::last_answer::LastAnswer;
 use super::report::output::Row;
-use super::report::save::place;
 use super::request;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots_answer::robots_over;
@@ -98,6 +98,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let (look, mut report) = compare(engine, lane, &pending, &url, &came, report);
     pending.status = report.status;
     pending.validators = validators(engine, &pending, &url, &came);
+    pending.answer = last_answer(engine, &pending, &url, &came);
     let about = hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
     report.signal = directions.meaning(&report);
@@ -194,6 +195,21 @@ fn validators(engine: &Engine, pending: &Pending, url: &Url, came: &Came) -> Opt
         }
         _ => None,
     }
+}
+
+/// Returns the fields of the result line of a page about its last answer.
+fn last_answer(
+    engine: &Engine,
+    pending: &Pending,
+    url: &Url,
+    came: &Came,
+) -> Option<Box<LastAnswer>> {
+    let Came::Answer(answer) = came else {
+        return None;
+    };
+    let chosen = &engine.settings.row_headers;
+    let is_page = pending.purpose == Purpose::Page;
+    is_page.then(|| Box::new(LastAnswer::of(answer, url, &pending.redirects, chosen)))
 }
 
 /// Returns the use of a body of a page, or of a robots.txt or a proof.
@@ -426,11 +442,9 @@ fn finish(
         lanes.lane(lane).keys[0][0].clone()
     };
     let report = last.map(|last| last.report);
-    let saved = match (&engine.settings.save, last, error) {
-        (Some(dir), Some(_), None) if pending.is_unmodified() => pending.saved_before(dir),
-        (Some(dir), Some(last), None) if pending.method() != Method::HEAD => {
-            Some(place(dir, last.url, pending.page.id()))
-        }
+    let saved = match (&engine.settings.save, error) {
+        (Some(dir), None) if pending.is_unmodified() => pending.saved_before(dir),
+        (Some(_), None) => last.and_then(Last::saved),
         _ => None,
     };
     let row = Row {
@@ -445,6 +459,7 @@ fn finish(
         saved,
         error,
         page: pending.page.request.as_deref().into(),
+        answer: pending.answer.as_deref(),
         ..Row::default()
     };
     engine.write(pending, row);

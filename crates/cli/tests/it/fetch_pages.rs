@@ -220,6 +220,8 @@ fn refused_pages_go_again_after_the_hold_and_none_is_lost() {
             "1",
             "--summary",
             "json",
+            "--output",
+            "/dev/null",
         ])
         .args(urls));
     assert_eq!(said.code, 0, "{}", said.err);
@@ -341,7 +343,8 @@ fn a_block_page_is_told_and_not_tried_again() {
     let server = Server::start(|_, stream| {
         respond(stream, "403 Forbidden", "cf-mitigated: challenge\r\n", "")
     });
-    let said = run(fast().args(["--summary", "json"]).arg(server.url("a")));
+    let flags = ["--summary", "json", "--output", "/dev/null"];
+    let said = run(fast().args(flags).arg(server.url("a")));
     assert_eq!(said.code, 1);
     let summary = &said.rows()[0];
     let counts = [&summary["refused"], &summary["blocked"]];

@@ -59,6 +59,7 @@ mod repeats;
 mod requests;
 mod resume;
 mod retry_failed;
+mod rows;
 mod run;
 mod run_ends;
 mod secrets;

@@ -9,6 +9,7 @@ use url::Url;
 
 use super::LaneId;
 use crate::fetch::crawl::note::{Note, SavedBody, Validators};
+use crate::fetch::report::last_answer::{LastAnswer, Redirect};
 use crate::fetch::report::output::Row;
 use crate::fetch::request::PageRequest;
 
@@ -120,6 +121,10 @@ pub(crate) struct Pending {
     pub(crate) attempts: u32,
     /// The status of the last answer, if there was one.
     pub(crate) status: Option<u16>,
+    /// The fields of the result line about the last answer.
+    pub(crate) answer: Option<Box<LastAnswer>>,
+    /// The redirects that were followed to the present URL.
+    pub(crate) redirects: Vec<Redirect>,
     /// The validators of the last answer, if it was good.
     pub(crate) validators: Option<Validators>,
     /// Whether the last request was conditional.
@@ -157,6 +162,8 @@ impl Pending {
             hops: 0,
             attempts: 0,
             status: None,
+            answer: None,
+            redirects: Vec::new(),
             validators: None,
             is_conditional: false,
             refused: 0,
@@ -283,10 +290,16 @@ impl Pending {
     /// Continues at `to`, the target of a redirect with `status`.
     pub(crate) fn go_on(&mut self, to: Url, status: Option<u16>) {
         let from = self.url();
-        self.is_away |= from.is_none_or(|from| from.origin() != to.origin());
+        self.is_away |= from
+            .as_ref()
+            .is_none_or(|from| from.origin() != to.origin());
         let after = status.and_then(|status| StatusCode::from_u16(status).ok());
         let after = after.and_then(|status| method_after(status, &self.method()));
         self.is_rewritten |= after.is_some_and(|method| method != self.method());
+        if let Some(from) = from {
+            self.redirects
+                .push(Redirect::of(&from, status.unwrap_or_default()));
+        }
         self.hop = Some(to);
         self.hops += 1;
         // Its own URL is not requested twice if that might act twice.
@@ -310,6 +323,7 @@ impl Pending {
     pub(crate) fn restart(&mut self) {
         self.hop = None;
         self.hops = 0;
+        self.redirects.clear();
         self.is_temporary = false;
         self.is_rewritten = false;
         self.is_away = false;
@@ -330,6 +344,7 @@ impl Pending {
             wait_ms: self.waited_us / 1000,
             error: Some(why),
             page: self.page.request.as_deref().into(),
+            answer: self.answer.as_deref(),
             ..Row::default()
         }
     }

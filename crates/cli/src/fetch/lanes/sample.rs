@@ -172,6 +172,7 @@ mod tests {
     use http::{HeaderName, HeaderValue, StatusCode};
 
     use super::*;
+    use crate::fetch::transport::client::Wire;
 
     fn sample(kind: Option<&'static str>, url: &str, body: &str) -> Option<Sample> {
         let kind = kind.map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind)));
@@ -195,7 +196,9 @@ mod tests {
             latency: Duration::ZERO,
             bytes: body.len() as u64,
             start: body.to_owned().into(),
+            wire: Wire::default(),
             spoiled: None,
+            saved: None,
             no_room: None,
         };
         Sample::of(&answer, &Url::parse(url).unwrap(), Signal::Ok)

@@ -1,4 +1,4 @@
-//! The result lines, one JSON object per page.
+//! The result lines, one per page.
 //!
 //! Without `--state`, lines gather in a buffer. With it, each line is one `write` of the whole line
 //! before the page is recorded as finished, under one lock. So a kill leaves at most one line whose
@@ -11,8 +11,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::form::Form;
+use super::last_answer::LastAnswer;
 use super::page_fields::RowOfPage;
 use crate::exit::{Wrong, io_words, is_no_room};
 
@@ -41,6 +43,9 @@ pub(crate) struct Row<'a> {
     pub(crate) run: Option<u32>,
     #[serde(flatten)]
     pub(crate) page: RowOfPage<'a>,
+    /// The fields about the last answer, if there was one.
+    #[serde(flatten)]
+    pub(crate) answer: Option<&'a LastAnswer>,
 }
 
 impl Row<'_> {
@@ -79,7 +84,10 @@ pub(crate) struct LineOfPage {
 }
 
 /// The destination of result lines.
-pub(crate) struct Output(Mutex<Inner>);
+pub(crate) struct Output {
+    form: Form,
+    inner: Mutex<Inner>,
+}
 
 struct Inner {
     sink: Sink,
@@ -105,11 +113,6 @@ enum Sink {
 const BUFFER: usize = 64 * 1024;
 
 impl Output {
-    /// Returns an output that drops all lines (`--summary json` alone).
-    pub(crate) fn nowhere() -> Self {
-        Self::new(Sink::Nowhere, String::new(), 0, usize::MAX)
-    }
-
     /// Returns an output that writes to standard output, without a buffer on a terminal.
     pub(crate) fn stdout() -> Self {
         let flush_at = if io::stdout().is_terminal() {
@@ -120,7 +123,7 @@ impl Output {
         // `std::io::Stdout` has a buffer of its own, which keeps what could not be written.
         let sink = io::stdout().as_fd().try_clone_to_owned();
         let sink = sink.map_or(Sink::Nowhere, |fd| Sink::Stdout(fd.into()));
-        Self::new(sink, "standard output".to_owned(), 0, flush_at)
+        Self::new(sink, Form::Json, "standard output".to_owned(), 0, flush_at)
     }
 
     /// Returns an output that writes to the file at `path`. With `is_open` it continues a run and
@@ -128,11 +131,12 @@ impl Output {
     /// finished yet.
     pub(crate) fn file(
         path: &Path,
+        form: Form,
         is_open: Option<impl FnOnce(&LineOfPage) -> bool>,
     ) -> Result<Self, Wrong> {
         let wrong = |why: io::Error| Wrong::file(path, &why);
         let mut open = OpenOptions::new();
-        let file = open
+        let mut file = open
             .read(true)
             .append(true)
             .create(true)
@@ -142,20 +146,32 @@ impl Output {
         let mut len = 0;
         if regular {
             match is_open {
-                Some(is_open) => len = cut_unrecorded(&file, is_open).map_err(wrong)?,
+                Some(is_open) => len = cut_unrecorded(&file, &form, is_open).map_err(wrong)?,
                 None => file.set_len(0).map_err(wrong)?,
+            }
+        }
+        if let Some(head) = form.head() {
+            if len == 0 {
+                file.write_all(&head).map_err(wrong)?;
+                len = head.len() as u64;
+            } else if !begins_with(&file, &head).map_err(wrong)? {
+                let path = path.display();
+                return Err(Wrong(format!(
+                    "--output {path}: has other columns; give another file"
+                )));
             }
         }
         Ok(Self::new(
             Sink::File(file),
+            form,
             path.display().to_string(),
             len,
             BUFFER,
         ))
     }
 
-    fn new(sink: Sink, name: String, len: u64, flush_at: usize) -> Self {
-        Self(Mutex::new(Inner {
+    fn new(sink: Sink, form: Form, name: String, len: u64, flush_at: usize) -> Self {
+        let inner = Mutex::new(Inner {
             sink,
             name,
             buffer: Vec::new(),
@@ -164,7 +180,8 @@ impl Output {
             lines_buffered: 0,
             lost: 0,
             closed: false,
-        }))
+        });
+        Self { form, inner }
     }
 
     /// Writes `line`, the line of a row. With `record`, it is written at once, and then recorded as
@@ -202,6 +219,11 @@ impl Output {
         }
     }
 
+    /// Returns the line of a row.
+    pub(crate) fn line(&self, row: &Row<'_>) -> Vec<u8> {
+        self.form.line(row)
+    }
+
     /// Writes the buffered lines. Returns whether that succeeded.
     pub(crate) fn flush(&self) -> Written {
         self.lock().flush()
@@ -218,7 +240,8 @@ impl Output {
     pub(crate) fn unwritten(&self) -> Vec<String> {
         let inner = self.lock();
         let lines = inner.buffer.split(|byte| *byte == b'\n');
-        lines.filter_map(|line| Some(page_of(line)?.url)).collect()
+        let url = |line| Some(self.form.page_of(line)?.url);
+        lines.filter_map(url).collect()
     }
 
     /// Returns the name in messages.
@@ -227,7 +250,7 @@ impl Output {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -315,7 +338,11 @@ impl Inner {
 
 /// Cuts a torn line, and the last whole line if its page is not finished. Returns the length that
 /// is left.
-fn cut_unrecorded(file: &File, is_open: impl FnOnce(&LineOfPage) -> bool) -> io::Result<u64> {
+fn cut_unrecorded(
+    file: &File,
+    form: &Form,
+    is_open: impl FnOnce(&LineOfPage) -> bool,
+) -> io::Result<u64> {
     let len = cut_after_newline(file, file.metadata()?.len())?;
     let Some(last) = len.checked_sub(1) else {
         return Ok(0);
@@ -323,29 +350,19 @@ fn cut_unrecorded(file: &File, is_open: impl FnOnce(&LineOfPage) -> bool) -> io:
     let start = end_of_lines(file, last)?;
     let mut line = vec![0; (last - start) as usize];
     file.read_exact_at(&mut line, start)?;
-    match page_of(&line) {
+    match form.page_of(&line) {
         Some(page) if is_open(&page) => cut_after_newline(file, last),
         _ => Ok(len),
     }
 }
 
-/// Returns the page of a result line.
-fn page_of(line: &[u8]) -> Option<LineOfPage> {
-    #[derive(Deserialize)]
-    struct Line {
-        url: String,
-        request: Option<String>,
-        run: Option<u32>,
+/// Returns whether a file begins with `head`.
+fn begins_with(file: &File, head: &[u8]) -> io::Result<bool> {
+    let mut first = vec![0; head.len()];
+    match file.read_exact_at(&mut first, 0) {
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| first == head),
     }
-    let line: Line = serde_json::from_slice(line).ok()?;
-    let request = line
-        .request
-        .and_then(|hex| u128::from_str_radix(&hex, 16).ok());
-    Some(LineOfPage {
-        url: line.url,
-        request,
-        run: line.run.unwrap_or(1),
-    })
 }
 
 /// Cuts the bytes from `len` back to the newline before it. Returns the length that is left.
@@ -416,7 +433,7 @@ mod tests {
     fn a_torn_line_and_a_line_of_an_open_page_are_cut_on_resume() {
         let dir = tempfile::tempdir().unwrap();
         let results = dir.path().join("r.jsonl");
-        let output = Output::file(&results, Some(|_: &LineOfPage| true)).unwrap();
+        let output = Output::file(&results, Form::Json, Some(|_: &LineOfPage| true)).unwrap();
         for url in ["http://a/1", "http://a/2"] {
             assert_eq!(
                 output.write(&row(url).line(), Some(|| Ok(()))),
@@ -438,7 +455,7 @@ mod tests {
         ] {
             std::fs::write(&results, format!("{whole}{tail}")).unwrap();
             let is_open = |page: &LineOfPage| page.url == "http://a/3";
-            Output::file(&results, Some(is_open)).unwrap();
+            Output::file(&results, Form::Json, Some(is_open)).unwrap();
             assert_eq!(std::fs::read_to_string(&results).unwrap(), whole);
         }
     }
@@ -447,7 +464,7 @@ mod tests {
     fn a_page_that_cannot_be_recorded_has_no_line() {
         let dir = tempfile::tempdir().unwrap();
         let results = dir.path().join("r.jsonl");
-        let output = Output::file(&results, None::<fn(&LineOfPage) -> bool>).unwrap();
+        let output = Output::file(&results, Form::Json, None::<fn(&LineOfPage) -> bool>).unwrap();
         let full = || Err("no space left on device".to_owned());
         let line = row("http://a/1").line();
         assert_eq!(
@@ -459,7 +476,12 @@ mod tests {
 
     #[test]
     fn lines_for_a_full_disk_stay_and_are_counted() {
-        let output = Output::file(Path::new("/dev/full"), None::<fn(&LineOfPage) -> bool>).unwrap();
+        let output = Output::file(
+            Path::new("/dev/full"),
+            Form::Json,
+            None::<fn(&LineOfPage) -> bool>,
+        )
+        .unwrap();
         let line = row("http://a/").line();
         let written = output.write(&line, None::<Unrecorded>);
         assert_eq!(written, Written::Yes, "gathered");
@@ -470,7 +492,12 @@ mod tests {
 
     #[test]
     fn a_line_to_record_is_given_back_by_a_full_disk() {
-        let output = Output::file(Path::new("/dev/full"), None::<fn(&LineOfPage) -> bool>).unwrap();
+        let output = Output::file(
+            Path::new("/dev/full"),
+            Form::Json,
+            None::<fn(&LineOfPage) -> bool>,
+        )
+        .unwrap();
         let line = row("http://a/").line();
         let record = || panic!("its line is not written");
         assert_eq!(output.write(&line, Some(record)), Written::Full(line));

@@ -1,4 +1,4 @@
-//! Bodies under `--save DIR`: `DIR/host/readable-name.hash`.
+//! Bodies under `--save DIR`: `DIR/host/readable-name.hash.extension`.
 //!
 //! A body is written to a file in `DIR/.parts` first, and gets its name when it is whole. What a
 //! killed process left there is removed by the next one.
@@ -13,9 +13,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::HeaderMap;
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 use url::Url;
+
+use super::extension::extension;
 
 /// The folder of unfinished bodies. No host has this name, because no name begins with a dot.
 const PARTS: &str = ".parts";
@@ -33,10 +36,15 @@ pub(crate) struct Saving {
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 impl Saving {
-    /// Creates the file for the body of `url` below `dir`. `request` is the number of a request
-    /// that is not a GET without a body.
-    pub(crate) fn begin(dir: &Path, url: &Url, request: Option<u128>) -> io::Result<Self> {
-        let path = place(dir, url, request);
+    /// Creates the file for the body of an answer of `url`, with `headers`, below `dir`. `request`
+    /// is the number of a request that is not a GET without a body.
+    pub(crate) fn begin(
+        dir: &Path,
+        url: &Url,
+        headers: &HeaderMap,
+        request: Option<u128>,
+    ) -> io::Result<Self> {
+        let path = place(dir, url, headers, request);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
@@ -56,6 +64,11 @@ impl Saving {
             path,
             whole: false,
         })
+    }
+
+    /// Returns the final name of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn push(&mut self, chunk: &[u8]) -> io::Result<()> {
@@ -108,8 +121,8 @@ pub(crate) fn remove_remains(dir: &Path) {
     let _ = fs::remove_dir(&parts);
 }
 
-/// Returns the path for the body of `url`. `request` is as for [`Saving::begin`].
-pub(crate) fn place(dir: &Path, url: &Url, request: Option<u128>) -> PathBuf {
+/// Returns the path for a body. The arguments are those of [`Saving::begin`].
+fn place(dir: &Path, url: &Url, headers: &HeaderMap, request: Option<u128>) -> PathBuf {
     const READABLE_MAX: usize = 100;
     let mut host = harmless(url.host_str().unwrap_or("_"), 200);
     if let Some(port) = url.port() {
@@ -117,13 +130,29 @@ pub(crate) fn place(dir: &Path, url: &Url, request: Option<u128>) -> PathBuf {
         host.push_str(&port.to_string());
     }
     let path = url.path().trim_matches('/');
+    let extension = extension(url, headers);
+    let path = match &extension {
+        Some(extension) => without_extension(path, extension),
+        None => path,
+    };
     let mut name = harmless(if path.is_empty() { "index" } else { path }, READABLE_MAX);
     // Writing to a `String` cannot fail.
     let _ = write!(name, ".{:016x}", hash(url.as_str().as_bytes()));
     if let Some(request) = request {
         let _ = write!(name, ".{request:032x}");
     }
+    if let Some(extension) = extension {
+        let _ = write!(name, ".{extension}");
+    }
     dir.join(host).join(name)
+}
+
+/// Returns a path without its extension, if that is `extension`.
+fn without_extension<'a>(path: &'a str, extension: &str) -> &'a str {
+    match path.rsplit_once('.') {
+        Some((stem, last)) if last.eq_ignore_ascii_case(extension) => stem,
+        _ => path,
+    }
 }
 
 /// Returns `text` with only letters, digits, `-`, `_` and inner dots, at most `max` bytes.
@@ -158,17 +187,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn placed(url: &str) -> PathBuf {
-        place(Path::new("/save"), &Url::parse(url).unwrap(), None)
+        place(
+            Path::new("/save"),
+            &Url::parse(url).unwrap(),
+            &HeaderMap::new(),
+            None,
+        )
     }
 
     #[test]
     fn names_are_readable_and_differ() {
-        assert!(
-            placed("http://a.example/x/y.html")
-                .to_str()
-                .unwrap()
-                .starts_with("/save/a.example/x_y.html.")
-        );
+        let page = placed("http://a.example/x/y.html");
+        let page = page.to_str().unwrap();
+        assert!(page.starts_with("/save/a.example/x_y.") && page.ends_with(".html"));
         assert!(
             placed("http://a.example:8080/")
                 .to_str()
@@ -183,16 +214,16 @@ mod tests {
     fn an_unfinished_body_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let url = Url::parse("http://a/x").unwrap();
-        let mut saving = Saving::begin(dir.path(), &url, None).unwrap();
+        let mut saving = Saving::begin(dir.path(), &url, &HeaderMap::new(), None).unwrap();
         saving.push(b"half").unwrap();
         drop(saving);
         assert_eq!(fs::read_dir(dir.path().join("a")).unwrap().count(), 0);
         assert_eq!(fs::read_dir(dir.path().join(PARTS)).unwrap().count(), 0);
-        let mut saving = Saving::begin(dir.path(), &url, None).unwrap();
+        let mut saving = Saving::begin(dir.path(), &url, &HeaderMap::new(), None).unwrap();
         saving.push(b"whole").unwrap();
         saving.finish().unwrap();
         assert_eq!(
-            fs::read_to_string(place(dir.path(), &url, None)).unwrap(),
+            fs::read_to_string(place(dir.path(), &url, &HeaderMap::new(), None)).unwrap(),
             "whole"
         );
     }
@@ -221,13 +252,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = Url::parse("http://a/x").unwrap();
         let [mut one, mut other, failing] =
-            [(); 3].map(|()| Saving::begin(dir.path(), &url, None).unwrap());
+            [(); 3].map(|()| Saving::begin(dir.path(), &url, &HeaderMap::new(), None).unwrap());
         one.push(b"first, ").unwrap();
         other.push(b"second").unwrap();
         drop(failing);
         one.push(b"whole").unwrap();
         one.finish().unwrap();
-        let saved = || fs::read_to_string(place(dir.path(), &url, None)).unwrap();
+        let saved =
+            || fs::read_to_string(place(dir.path(), &url, &HeaderMap::new(), None)).unwrap();
         assert_eq!(saved(), "first, whole");
         other.finish().unwrap();
         assert_eq!(saved(), "second");
@@ -237,7 +269,7 @@ mod tests {
         #[test]
         fn no_url_leaves_the_folder(host in "[a-z0-9.%\\[\\]:-]{1,30}", path in "\\PC{0,300}") {
             if let Ok(url) = Url::parse(&format!("http://{host}/{path}")) {
-                let place = place(Path::new("/save"), &url, None);
+                let place = place(Path::new("/save"), &url, &HeaderMap::new(), None);
                 let parts: Vec<_> = place.strip_prefix("/save").unwrap().components().collect();
                 prop_assert_eq!(parts.len(), 2);
                 for part in parts {

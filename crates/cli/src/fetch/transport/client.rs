@@ -3,14 +3,15 @@
 //! Redirects are not followed here. Each hop is its own request with its own permit.
 
 use std::error::Error;
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RANGE};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use politely::attempts::{
     PartialContent, REPEATS_MAX, Unprocessed, failure_of, trouble_of, unprocessed,
 };
@@ -26,7 +27,7 @@ use super::http1::Http1Origins;
 use super::proxy::ProxyError;
 use super::resolver::Resolver;
 use super::unexpected::{TEXT_MAX, may_hide_block};
-use super::ways::{BoxError, Versions, Way, next};
+use super::ways::{BoxError, Head, Versions, Way, next};
 use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
@@ -112,13 +113,30 @@ pub(crate) struct Answer {
     pub(crate) latency: Duration,
     /// The size of the decoded body.
     pub(crate) bytes: u64,
+    pub(crate) wire: Wire,
     /// The beginning of the body, which identifies block pages. It is the whole body if that was
     /// wanted.
     pub(crate) start: Bytes,
     /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
+    /// The file of the body, if it is saved.
+    pub(crate) saved: Option<PathBuf>,
     /// Why there is no room for the body, if so. The page is not at fault.
     pub(crate) no_room: Option<String>,
+}
+
+/// How an answer came.
+#[derive(Default)]
+pub(crate) struct Wire {
+    /// The size of the body before it was decoded.
+    pub(crate) bytes: u64,
+    pub(crate) version: Version,
+    /// The address of the host, if no proxy is between.
+    pub(crate) address: Option<IpAddr>,
+    /// How long it took to connect, if the connection is new.
+    pub(crate) connect: Option<Duration>,
+    /// Time from the request to the end of the answer.
+    pub(crate) total: Duration,
 }
 
 impl Answer {
@@ -247,7 +265,7 @@ impl Clients {
         hosts: usize,
         call: Call<'_>,
         cookies: Option<HeaderValue>,
-    ) -> Result<Response<Incoming>, BoxError> {
+    ) -> Result<Head, BoxError> {
         let url = call.url;
         let mut way = if self.http1_origins.has(url) {
             self.http1(egress)?
@@ -308,11 +326,11 @@ impl Clients {
         egress: usize,
         hosts: usize,
         call: Call<'_>,
-    ) -> Result<Response<Incoming>, BoxError> {
+    ) -> Result<Head, BoxError> {
         let Some(cookies) = &self.cookies else {
             return self.send(egress, hosts, call, None).await;
         };
-        let is_refusal = |answer: &Response<_>| matches!(answer.status().as_u16(), 400 | 431 | 494);
+        let is_refusal = |head: &Head| matches!(head.answer.status().as_u16(), 400 | 431 | 494);
         let field = cookies.for_url(egress, call.url);
         let sent = self.send(egress, hosts, call, field.clone()).await;
         if let (Ok(answer), Some(field)) = (&sent, field)
@@ -341,11 +359,12 @@ impl Clients {
         let Call { url, body, .. } = call;
         let needs_start = call.needs_start || self.reads_bodies;
         let sent = self.send_with_cookies(egress, hosts, call).await;
-        let (head, mut coming) = match sent {
-            Ok(response) => response.into_parts(),
+        let sent = match sent {
+            Ok(sent) => sent,
             Err(error) => return failed(&*error),
         };
         head_came.store(true, Ordering::Relaxed);
+        let (head, mut coming) = sent.answer.into_parts();
         // Only a proxy answers a request with this status.
         if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.has_proxies {
             return Err(WayFailed::whole(LOGIN.to_owned()));
@@ -358,8 +377,16 @@ impl Clients {
             headers: head.headers,
             latency: began.elapsed(),
             bytes: 0,
+            wire: Wire {
+                bytes: 0,
+                version: head.version,
+                address: sent.address,
+                connect: sent.connect,
+                total: began.elapsed(),
+            },
             start: Bytes::new(),
             spoiled: None,
+            saved: None,
             no_room: None,
         };
         if *call.method == Method::HEAD {
@@ -391,10 +418,12 @@ impl Clients {
             return Ok(Came::Answer(answer));
         }
         let saving = match body {
-            Body::Save(dir, request) if fine => match Saving::begin(dir, url, request) {
-                Ok(saving) => Some(saving),
-                Err(why) => return Ok(answer.unsaved(Enough::not_saved(&why), call.may_repeat)),
-            },
+            Body::Save(dir, request) if fine => {
+                match Saving::begin(dir, url, &answer.headers, request) {
+                    Ok(saving) => Some(saving),
+                    Err(why) => return Ok(answer.unsaved(Enough::not_saved(&why), call.may_repeat)),
+                }
+            }
             _ => None,
         };
         let allowance = if fine {
@@ -407,11 +436,15 @@ impl Clients {
             _ if fine && !needs_start && !may_hide_block(&answer) => (allowance, 0),
             _ => (allowance, TEXT_MAX),
         };
+        let path = saving.as_ref().map(|saving| saving.path().to_owned());
         let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
         let until = (!fine).then(|| tokio::time::Instant::now() + DISCARD_TIME_MAX);
         loop {
             let taken = match next(&mut coming, until).await {
-                Ok(Some(part)) => intake.push(&part),
+                Ok(Some(part)) => {
+                    answer.wire.bytes += part.len() as u64;
+                    intake.push(&part)
+                }
                 Ok(None) => intake.end().map(|()| false),
                 // The status of an error page is enough, even if its body breaks off.
                 Err(_) if !fine => break,
@@ -431,12 +464,14 @@ impl Clients {
                 }
             }
         }
+        answer.wire.total = began.elapsed();
         let sink = intake.sink();
         answer.bytes = sink.bytes;
         answer.start = std::mem::take(&mut sink.start).into();
         match sink.enough.take() {
             Some(Enough::TooLong) if is_counted => answer.spoiled = Some(too_long(bytes_max)),
-            Some(Enough::TooLong) | None => {}
+            Some(Enough::TooLong) => {}
+            None => answer.saved = path,
             Some(unsaved) => return Ok(answer.unsaved(unsaved, call.may_repeat)),
         }
         Ok(Came::Answer(answer))

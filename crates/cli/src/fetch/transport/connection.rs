@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -33,12 +34,19 @@ struct Notes {
     /// Bytes came at any time.
     has_spoken: AtomicBool,
     is_http2: bool,
+    /// Time to look up the name, to connect and for TLS.
+    connected_in: Duration,
 }
 
 impl Use {
     /// Records that the head of an answer came. Returns whether another one came before.
     pub(super) fn answered(&self) -> bool {
         self.0.has_answered.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns how long it took to connect.
+    pub(super) fn connected_in(&self) -> Duration {
+        self.0.connected_in
     }
 
     /// Returns whether a request that this connection lost met a stale connection.
@@ -70,7 +78,11 @@ pub(super) struct Noted {
 }
 
 impl Noted {
-    pub(super) fn new(stream: MaybeHttpsStream<Hop>, is_forwarded: bool) -> TokioIo<Self> {
+    pub(super) fn new(
+        stream: MaybeHttpsStream<Hop>,
+        is_forwarded: bool,
+        connected_in: Duration,
+    ) -> TokioIo<Self> {
         let stream = TokioIo::new(stream);
         let is_http2 = stream.inner().connected().is_negotiated_h2();
         TokioIo::new(Self {
@@ -78,6 +90,7 @@ impl Noted {
             is_forwarded,
             used: Use(Arc::new(Notes {
                 is_http2,
+                connected_in,
                 ..Notes::default()
             })),
             repair: (!is_http2).then(Repair::default),

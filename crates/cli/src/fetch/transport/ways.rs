@@ -5,6 +5,7 @@
 use std::error::Error;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,7 +22,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::connect::{HttpInfo, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use politely::attempts::{Unprocessed, unprocessed};
 use politely::coding::ACCEPTED;
@@ -47,6 +48,15 @@ pub(super) struct Way {
 }
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The head of an answer, and its connection.
+pub(super) struct Head {
+    pub(super) answer: Response<Incoming>,
+    /// The address of the host. A proxy knows it alone.
+    pub(super) address: Option<IpAddr>,
+    /// How long it took to connect, if the connection is new.
+    pub(super) connect: Option<Duration>,
+}
 
 /// Why a transport has no answer.
 pub(super) struct Lost {
@@ -163,7 +173,7 @@ impl Way {
         &self,
         call: Call<'_>,
         cookies: Option<HeaderValue>,
-    ) -> Result<Response<Incoming>, Lost> {
+    ) -> Result<Head, Lost> {
         let mut request = self.request(call, cookies).map_err(Lost::before)?;
         let connection = capture_connection(&mut request);
         match self.client.request(request).await {
@@ -176,7 +186,16 @@ impl Way {
                         unprocessed: Some(Unprocessed::Told),
                     });
                 }
-                Ok(answer)
+                let noted = answer.extensions().get::<Use>();
+                let connect = noted.filter(|_| !was_kept).map(Use::connected_in);
+                let info = answer.extensions().get::<HttpInfo>();
+                let info = info.filter(|_| self.proxy.is_none());
+                let address = info.map(|info| info.remote_addr().ip());
+                Ok(Head {
+                    answer,
+                    address,
+                    connect,
+                })
             }
             Err(why) => {
                 let unprocessed = unprocessed(&why);
@@ -291,9 +310,13 @@ impl Service<Uri> for Connector {
         let connecting = self.inner.call(to);
         let connect_max = self.connect_max;
         Box::pin(async move {
+            let began = Instant::now();
             let connected = tokio::time::timeout(connect_max, connecting).await;
+            let connected_in = began.elapsed();
             match connected {
-                Ok(connected) => connected.map(|stream| Noted::new(stream, is_forwarded)),
+                Ok(connected) => {
+                    connected.map(|stream| Noted::new(stream, is_forwarded, connected_in))
+                }
                 Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
             }
         })
