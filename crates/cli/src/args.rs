@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Knobs;
+use crate::config::{Knobs, Profile};
 use crate::log::Form;
 use crate::otlp::OtlpArgs;
 use crate::units::Span;
@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Policy(PolicyArgs),
     Presets(PresetsArgs),
     Lock(LockArgs),
+    Explain(ExplainArgs),
     Keys(KeysArgs),
     Budgets(BudgetsArgs),
     Audit(AuditArgs),
@@ -109,6 +110,26 @@ pub(crate) enum PolicyCommand {
         /// The policy after
         new: PathBuf,
     },
+}
+
+/// Explain what holds a host back, since when, and what was learned about it: from a coordinator,
+/// or from a state folder of `politely fetch` that no run uses.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  done
+  2  wrong usage, a host that is not known, no coordinator that answers, or a folder that is in use")]
+pub(crate) struct ExplainArgs {
+    /// The host, with its port unless that is the usual one, or another key
+    pub(crate) host: String,
+    /// Read the folder of `politely fetch --state DIR`
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["coordinator", "token_file"])]
+    pub(crate) state: Option<PathBuf>,
+    /// With --state: the profile of its runs
+    #[arg(long, value_enum, requires = "state")]
+    pub(crate) profile: Option<Profile>,
+    #[command(flatten)]
+    pub(crate) to: Coordinators,
 }
 
 /// List or show the policies of known APIs that come with politely.
@@ -271,10 +292,8 @@ pub(crate) struct TopArgs {
 )]
 #[command(after_long_help = "\
 Examples:
-  Fetch a list, keep the pages, and go on after a kill with the same command:
+  Fetch a list, keep the pages, and go on after a kill with the same command (later with --again):
     politely fetch --input urls.txt --output results.jsonl --save pages --state run
-  Fetch the list again, each page only if it has changed:
-    politely fetch --again --input urls.txt --output results.jsonl --save pages --state run
   Call an API with a token, one JSON object a line with `url` and `body`:
     politely fetch --profile api --bearer-file token --input calls.jsonl --output answers.jsonl
   Share the limits with other programs through a coordinator:

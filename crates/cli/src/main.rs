@@ -27,6 +27,7 @@ mod config;
 mod demo;
 mod engine;
 mod exit;
+mod explain;
 mod fault;
 mod fetch;
 mod frontier;
@@ -108,6 +109,7 @@ fn main() -> std::process::ExitCode {
             Err(wrong) => Err(wrong),
         },
         Command::Audit(args) => audit::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Budgets(args) => budgets::run(&args),
         Command::State(args) => state::run(&args),

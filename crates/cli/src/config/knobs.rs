@@ -254,7 +254,7 @@ pub(crate) struct Knobs {
     /// Save bodies under DIR, one folder per host
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
-    /// Write one JSON line per URL to FILE (`-` is standard output)
+    /// Write one JSON line per URL to FILE (`-` is standard output), or CSV to FILE.csv
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Header field of the last answer to put into each result line; repeatable

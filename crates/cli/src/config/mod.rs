@@ -132,6 +132,7 @@ impl Settings {
         let request = RequestSettings::checked(&mut knobs)?;
         let bounds = Bounds::checked(&mut knobs)?;
         let again = AgainSettings::checked(&mut knobs)?;
+        let row_headers = row_headers(&knobs)?;
         let connect = ConnectSettings::checked(&mut knobs)?;
         let numbers = OperatorNumbers {
             rate: knobs.rate.as_ref().map(|rate| rate.per_s),
@@ -154,14 +155,6 @@ impl Settings {
             .proxy
             .iter()
             .try_for_each(|proxy| check_proxy(proxy))?;
-        let row_headers = row_headers(&knobs.row_header)?;
-        if knobs.summary == Some(SummaryForm::Json) && knobs.output.is_none() {
-            // Result lines and the summary on one stream could not be told apart.
-            return Err(
-                "--summary json needs --output FILE for the result lines (`-` for both on standard output)"
-                    .to_owned(),
-            );
-        }
         let user_agent = knobs.user_agent.unwrap_or_else(|| USER_AGENT.to_owned());
         if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
             return Err("--user-agent: must be visible characters on one line".to_owned());
@@ -238,8 +231,16 @@ impl Settings {
     }
 }
 
-/// Returns the names of header fields that stand in result lines.
-fn row_headers(names: &[String]) -> Result<Vec<HeaderName>, String> {
+/// Returns the names of header fields that stand in result lines, and checks that these have a
+/// place.
+fn row_headers(knobs: &Knobs) -> Result<Vec<HeaderName>, String> {
+    if knobs.summary == Some(SummaryForm::Json) && knobs.output.is_none() {
+        // Result lines and the summary on one stream could not be told apart.
+        return Err(
+            "--summary json needs --output FILE for the result lines (`-` for both on standard output)"
+                .to_owned(),
+        );
+    }
     let name = |name: &String| {
         let shown = name.escape_debug();
         let name: HeaderName = name
@@ -252,7 +253,7 @@ fn row_headers(names: &[String]) -> Result<Vec<HeaderName>, String> {
         }
         Ok(name)
     };
-    names.iter().map(name).collect()
+    knobs.row_header.iter().map(name).collect()
 }
 
 /// Checks that `proxy` is the URL of a proxy.

@@ -7,8 +7,8 @@ use politely::core::signal::Failure;
 use super::engine::Engine;
 use super::lanes::pending::{Pending, Through};
 use super::limits::Leave;
+use super::transport::answer::{Came, Lost};
 use super::transport::call::Call;
-use super::transport::client::{Came, Lost};
 use super::transport::egresses::{NoEgress, WayFailed};
 
 /// Records that a request of `pending` leaves, and sends it. Returns its result, and how long it

@@ -6,21 +6,18 @@
 //! watch on when it finds work.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Names;
-use super::crawl::note::SavedBody;
-use super::crawl::{Crawl, Finished, Kept};
+use super::crawl::Crawl;
 use super::defaults::Defaults;
 use super::full_disk::{FullDisk, NO_ROOM, Place};
-use super::lanes::pending::Pending;
-use super::lanes::{Job, LaneId, Lanes, Take};
+use super::lanes::{Job, Lanes, Take};
 use super::limits::{Leave, Limits};
 use super::report::failures::Failures;
-use super::report::output::{Output, Row, Written};
+use super::report::output::{Output, Written};
 use super::report::talk::Talk;
 use super::robots::Cached;
 use super::state::once::OnceLog;
@@ -330,102 +327,10 @@ impl Engine {
         self.watch.notify_one();
     }
 
-    /// Writes the result line of a finished page.
-    pub(crate) fn write(&self, pending: &Pending, row: Row<'_>) {
-        if let Some(why) = row.error {
-            self.failures.add(&row, why);
-        }
-        let status = match row.error {
-            // A status that the user accepts may be another one.
-            None => Some(
-                row.status
-                    .filter(|status| (200..=299).contains(status))
-                    .unwrap_or(200),
-            ),
-            // An answer can be spoiled although its status is good.
-            Some(_) => row.status.filter(|status| !(200..=299).contains(status)),
-        };
-        let metadata = self.crawl.kept().and_then(|kept| {
-            let saved = self.saved_body(&row);
-            pending.metadata(kept.run(), row.error, saved)
-        });
-        let finished = Finished {
-            lane: pending.home,
-            url: &pending.page.url,
-            status,
-            metadata: metadata.as_deref(),
-        };
-        let former = self.former_body(pending, &row);
-        self.write_row(row, Some(finished));
-        if let Some(former) = former {
-            // The body has another name now, because its type changed. A file that stays is stale.
-            let _ = std::fs::remove_file(former);
-        }
-        if !self.full_disk.is_full() {
-            self.forget_once(pending);
-        }
-    }
-
-    /// Writes the result line of an input line that is no page.
-    pub(crate) fn write_unlisted(&self, row: Row<'_>) {
-        self.write_row(row, None);
-    }
-
-    /// Returns the file that had the body of a page before, if `row` names another one.
-    fn former_body(&self, pending: &Pending, row: &Row<'_>) -> Option<PathBuf> {
-        let former = pending.saved_before(self.settings.save.as_deref()?)?;
-        let saved = row.saved.as_ref()?;
-        (*saved != former).then_some(former)
-    }
-
-    /// Returns the file of the body of a page, for a later run.
-    fn saved_body(&self, row: &Row<'_>) -> Option<SavedBody> {
-        let dir = self.settings.save.as_deref()?;
-        let name = row.saved.as_ref()?.strip_prefix(dir).ok()?.to_str()?;
-        Some(SavedBody {
-            name: name.into(),
-            len: row.bytes,
-        })
-    }
-
-    fn write_row(&self, row: Row<'_>, page: Option<Finished<'_>>) {
-        let run = self.crawl.kept().map(Kept::run).filter(|run| *run > 1);
-        let row = Row { run, ..row };
-        let record = self
-            .crawl
-            .kept()
-            .map(|kept| move || page.map_or(Ok(()), |page| kept.finish(page)));
-        match self.output.write(&self.output.line(&row), record) {
-            Written::Closed => self.close(),
-            Written::Full(line) => {
-                if self.store.is_some() {
-                    self.hold(line, page.map(Into::into));
-                }
-                self.no_room(Place::Output, NO_ROOM);
-            }
-            Written::Unrecorded(line, why) => {
-                if self.state_failed(&why) {
-                    self.hold(line, page.map(Into::into));
-                }
-            }
-            Written::Yes | Written::Lost => {}
-        }
-    }
-
     /// Stops the run: the reader of the results closed the pipe.
-    fn close(&self) {
+    pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.stop();
-    }
-
-    /// Ends a page without a request.
-    pub(super) fn dropped(&self, lane: LaneId, pending: &Pending, why: &str) {
-        let name = {
-            let mut shared = self.lock();
-            shared.lanes.over(lane, true);
-            shared.lanes.lane(lane).name().to_owned()
-        };
-        self.write(pending, pending.row(&name, why));
     }
 
     /// Writes buffered lines and, with `--state`, learned state, every second until the run ends.

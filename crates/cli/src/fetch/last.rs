@@ -11,7 +11,7 @@ use url::Url;
 use super::lanes::doubt::{Kept, Look};
 use super::lanes::{LaneId, Lanes};
 use super::retry::budgets;
-use super::transport::client::Came;
+use super::transport::answer::Came;
 
 /// The result of the last attempt.
 pub(super) struct Last<'a> {

@@ -28,7 +28,7 @@ use super::fleet::{STORE, config, limiter, no_beginning};
 use super::lanes::{KeySet, Lane, Refused};
 use super::rules::read;
 use super::trace::Trace;
-use super::transport::client::Came;
+use super::transport::answer::Came;
 use super::transport::egresses::Bound;
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;

@@ -10,24 +10,28 @@
 //!
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
 //! the state that they share, `fill` takes pages out of the crawl, `filter` leaves URLs of the
-//! input out, `worker` sends one request, `request` is what makes it more than a GET, `defaults`
-//! what the settings add to it, `depart` chooses its egress, `retry` decides what follows a request
-//! that failed, `limits` asks for permits, `resolve` looks a host up where its address is its key,
-//! `rules` applies a policy, `own_machine` and `full_disk` pause the run, `robots` obeys robots.txt
-//! of each origin, and `trace` sends spans and numbers to a collector.
+//! input out, `worker` sends one request, `outgoing` has its parts, `request` is what makes it more
+//! than a GET, `defaults` what the settings add to it, `finish` ends a page, `depart` chooses its
+//! egress, `retry` decides what follows a request that failed, `limits` asks for permits, `resolve`
+//! looks a host up where its address is its key, `rules` applies a policy, `own_machine` and
+//! `full_disk` pause the run, `robots` obeys robots.txt of each origin, `trace` sends spans and
+//! numbers to a collector, and `explain` reads a state folder for `politely explain`.
 
 mod crawl;
 mod defaults;
 mod depart;
 mod engine;
+pub(crate) mod explain;
 mod fill;
 mod filter;
+mod finish;
 mod fleet;
 mod full_disk;
 mod input;
 mod lanes;
 mod last;
 mod limits;
+mod outgoing;
 mod own_machine;
 mod refusals;
 mod report;
@@ -62,8 +66,8 @@ use filter::Filter;
 pub(crate) use fleet::limiter;
 use input::ingest::{Ingest, Ingested};
 pub(crate) use input::lines::{Sources, without_login};
-use report::form::Form;
-use report::output::{LineOfPage, Output};
+use report::form::{Form, LineOfPage};
+use report::output::Output;
 use report::{progress, summary, talk};
 #[cfg(feature = "proxy")]
 pub(crate) use retry::{budgets, policy as retry_policy};

@@ -6,7 +6,7 @@ use politely::core::fault::machine::PROBE_EVERY;
 
 use super::engine::Engine;
 use super::lanes::{LaneId, Pause};
-use super::transport::client::Came;
+use super::transport::answer::Came;
 
 /// Returns whether a failure is this machine's, and says that requests pause. An answer ends such a
 /// pause.

@@ -12,7 +12,7 @@ use super::lanes::sample::Sample;
 use super::last::{Last, came_back};
 use super::report::output::Row;
 use super::retry::is_served;
-use super::transport::client::Came;
+use super::transport::answer::Came;
 
 /// The number of quarantines after which a host that shows block pages is blocked: two block pages
 /// came behind a hold.

@@ -15,7 +15,7 @@ use super::engine::Engine;
 use super::lanes::LaneId;
 use super::lanes::pending::{Pending, Purpose};
 use super::last::Last;
-use super::transport::client::{Answer, Came};
+use super::transport::answer::{Answer, Came};
 use super::worker::After;
 use crate::config::{RetryName, Settings};
 

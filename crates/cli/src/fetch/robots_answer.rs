@@ -4,7 +4,7 @@ use super::engine::Engine;
 use super::lanes::LaneId;
 use super::last::{Last, came_back};
 use super::robots::{self, Cached, Rules, Standing};
-use super::transport::client::Came;
+use super::transport::answer::Came;
 
 /// Handles the answer to the robots.txt of lane `of`, last requested on lane `lane`, or its final
 /// failure.

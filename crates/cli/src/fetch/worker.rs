@@ -3,8 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
@@ -22,21 +21,19 @@ use super::lanes::pending::{Pending, Purpose};
 use super::lanes::{Job, LaneId};
 use super::last::{Last, came_back};
 use super::limits::Leave;
+use super::outgoing::{body, headers, prepared};
 use super::own_machine;
 use super::refusals::{blames_host, blocked, compare, keep, say_doubt};
 use super::report::last_answer::LastAnswer;
 use super::report::output::Row;
-use super::request;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots_answer::robots_over;
-use super::transport::call::{Body, Call};
-use super::transport::client::{Answer, Came};
+use super::transport::answer::{Answer, Came};
+use super::transport::call::Call;
 use super::transport::egresses::NoEgress;
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
-/// The size up to which a robots.txt is read (RFC 9309, 2.5: at least 500 KiB).
-const ROBOTS_MAX: usize = 500 * 1024;
 
 /// The next step for a request that came back.
 pub(super) enum After {
@@ -63,10 +60,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         }
     };
     let (method, may_repeat) = (pending.method(), pending.may_repeat());
-    let mut headers = headers(engine, &pending);
-    let save = engine.settings.save.as_deref();
-    let known = pending.known_validators();
-    pending.is_conditional = known.is_some_and(|known| known.apply(&url, &mut headers, save));
+    let headers = headers(engine, &mut pending, &url);
     let call = Call {
         method: &method,
         url: &url,
@@ -97,8 +91,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let ruled = leave.show(&came, &pending.attempt);
     let (look, mut report) = compare(engine, lane, &pending, &url, &came, report);
     pending.status = report.status;
-    pending.validators = validators(engine, &pending, &url, &came);
-    pending.answer = last_answer(engine, &pending, &url, &came);
+    note_answer(engine, &mut pending, &url, &came);
     let about = hear_scope(engine, lane, leave.egress, &url, &mut report);
     let directions = tell(engine, leave, &report);
     report.signal = directions.meaning(&report);
@@ -156,30 +149,10 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
 }
 
-/// Returns the URL and the body of a request, or why its page ends without it.
-fn prepared(engine: &Engine, pending: &Pending) -> Result<(Url, Bytes), &'static str> {
-    let url = pending.url().ok_or("the URL in the queue is damaged")?;
-    if engine.was_sent(pending) {
-        return Err(
-            "it was in flight when an earlier run ended, may have been processed, and is not sent twice",
-        );
-    }
-    let content = match &pending.page.request {
-        Some(request) if !pending.is_rewritten => request.body(&engine.defaults),
-        _ => Some(Bytes::new()),
-    };
-    let content = content.ok_or("--data or --data-file is not the one that it was added with")?;
-    Ok((url, content))
-}
-
-/// Returns the fields of a request. A robots.txt is requested without those of pages.
-fn headers(engine: &Engine, pending: &Pending) -> HeaderMap {
-    if matches!(pending.purpose, Purpose::Robots(_)) {
-        return HeaderMap::new();
-    }
-    let request = pending.page.request.as_deref();
-    let defaults = &engine.defaults;
-    request::headers(request, defaults, pending.is_rewritten, pending.is_away)
+/// Records in a page what its row and a later run need of an answer.
+fn note_answer(engine: &Engine, pending: &mut Pending, url: &Url, came: &Came) {
+    pending.validators = validators(engine, pending, url, came);
+    pending.answer = last_answer(engine, pending, url, came);
 }
 
 /// Returns the validators of an answer to a page, if a later run can use them.
@@ -210,15 +183,6 @@ fn last_answer(
     let chosen = &engine.settings.row_headers;
     let is_page = pending.purpose == Purpose::Page;
     is_page.then(|| Box::new(LastAnswer::of(answer, url, &pending.redirects, chosen)))
-}
-
-/// Returns the use of a body of a page, or of a robots.txt or a proof.
-fn body<'a>(engine: &'a Engine, pending: &Pending) -> Body<'a> {
-    match (&engine.settings.save, pending.purpose == Purpose::Page) {
-        (_, false) => Body::Keep(ROBOTS_MAX),
-        (Some(dir), true) => Body::Save(dir, pending.page.id()),
-        (None, true) => Body::Count,
-    }
 }
 
 /// Returns the next step for `pending`.

@@ -29,6 +29,7 @@ fn fetched(command: &mut Command) -> Said {
     said
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the type of an answer")]
 fn fine(headers: String) -> Answer {
     Some(("200 OK", headers))
 }

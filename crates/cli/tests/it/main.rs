@@ -21,6 +21,7 @@ mod documents;
 mod durable;
 mod engine_settings;
 mod estimates;
+mod explain;
 mod fetch_pages;
 mod fleet;
 mod fleet_store;

@@ -8,7 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use politely::core::Timestamp;
-use politely::core::key::Key;
 use politely_frontier::{
     Answer, CrawlName, EmbeddedStore, Frontier, FrontierError, Moment, NewPage, Next, PageOutcome,
     PageStatus, Revision, Settings, Take, TakenPage, Token, ValidPage,
@@ -27,13 +26,13 @@ use crate::fetch::request::PageRequest;
 /// The name of the one crawl.
 const CRAWL: &str = "fetch";
 /// The prefix of a domain's name before the origin.
-const CUSTOM: &str = "custom/";
+pub(super) const CUSTOM: &str = "custom/";
 /// A unit never expires: the process owns it until it ends.
 const LEASE: Duration = Duration::from_hours(10 * 365 * 24);
 /// The domains and pages that one call lists.
 const LISTED: usize = 1_000;
 /// The domain of input lines that are no URLs. RFC 2606 reserves the name, so no page has it.
-const LINES: &str = "http://line.invalid";
+pub(super) const LINES: &str = "http://line.invalid";
 
 /// The pages of a run in the state folder.
 pub(crate) struct Kept {
@@ -158,42 +157,6 @@ impl Kept {
         Ok(())
     }
 
-    /// Queues all finished pages again that the run fetches again. `queued` gets an origin and how
-    /// many of its pages are queued, before a page of them is handed out. It returns whether to go
-    /// on.
-    pub(crate) fn put_all_again(
-        &self,
-        mut queued: impl FnMut(&str, u32) -> bool,
-    ) -> Result<(), String> {
-        self.each_domain(|domain| {
-            let Some(origin) = domain
-                .strip_prefix(CUSTOM)
-                .filter(|origin| *origin != LINES)
-            else {
-                return Ok(true);
-            };
-            let mut goes_on = true;
-            self.each_chunk(domain, |pages| {
-                let page = |page: &PageStatus| {
-                    let (_, stored) = Note::split(&page.metadata);
-                    let url = Url::parse(&page.url).map_err(|why| why.to_string())?;
-                    let key = Key::custom(origin).map_err(|why| why.to_string())?;
-                    let valid = ValidPage::of_url(url, key, Vec::new());
-                    let mut valid = valid.map_err(|why| why.to_string())?;
-                    valid.metadata = stored.to_vec();
-                    Ok::<_, String>(valid)
-                };
-                let pages: Vec<_> = pages.iter().map(page).collect::<Result<_, _>>()?;
-                self.put(&pages, |answers| {
-                    let is_new = |answer: &&Answer| **answer == Answer::New;
-                    goes_on = queued(origin, answers.iter().filter(is_new).count() as u32);
-                })?;
-                Ok(goes_on)
-            })?;
-            Ok(goes_on)
-        })
-    }
-
     /// Returns whether an input line that is no URL is new in this run, and remembers it. It counts
     /// as a page that failed.
     pub(crate) fn is_new_line(&self, line: &[u8]) -> Result<bool, String> {
@@ -291,27 +254,6 @@ impl Kept {
         }
     }
 
-    /// Returns how many pages are finished: fetched and failed. With `run` only those that this
-    /// run finished.
-    pub(crate) fn finished(&self, run: Option<u32>) -> Result<(u64, u64), String> {
-        let (mut fetched, mut failed) = (0, 0);
-        self.each_domain(|domain| {
-            self.each_chunk(domain, |pages| {
-                for page in pages.iter().filter(|page| is_finished(page)) {
-                    let is_counted = |run| Note::split(&page.metadata).0.run == run;
-                    match page.status {
-                        _ if !run.is_none_or(is_counted) => {}
-                        Some(200..=299) => fetched += 1,
-                        _ => failed += 1,
-                    }
-                }
-                Ok(true)
-            })?;
-            Ok(true)
-        })?;
-        Ok((fetched, failed))
-    }
-
     /// Returns how many pages wait.
     pub(crate) fn waiting(&self) -> u64 {
         let counts = self.lock().frontier.counts(&self.name);
@@ -319,7 +261,7 @@ impl Kept {
     }
 
     /// Calls `each` with the name of every domain, until it returns `false`.
-    fn each_domain(
+    pub(super) fn each_domain(
         &self,
         mut each: impl FnMut(&str) -> Result<bool, String>,
     ) -> Result<(), String> {
@@ -346,7 +288,7 @@ impl Kept {
     }
 
     /// Calls `each` with the pages of a domain, some at a time, until it returns `false`.
-    fn each_chunk(
+    pub(super) fn each_chunk(
         &self,
         domain: &str,
         mut each: impl FnMut(&[PageStatus]) -> Result<bool, String>,
@@ -442,7 +384,7 @@ fn moment(began: Instant) -> Moment {
 }
 
 /// Returns whether a page was visited, and is not queued again.
-fn is_finished(page: &PageStatus) -> bool {
+pub(super) fn is_finished(page: &PageStatus) -> bool {
     page.visited.is_some() && page.again.is_none()
 }
 

@@ -5,6 +5,8 @@
 //! temporary file without a name.
 
 pub(super) mod again;
+mod every_page;
+mod host_pages;
 mod kept;
 pub(super) mod note;
 

@@ -10,7 +10,7 @@ use politely::core::signal::Signal;
 use url::{Position, Url};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::fetch::transport::client::Answer;
+use crate::fetch::transport::answer::Answer;
 use crate::fetch::transport::unexpected::{TEXT_MAX, is_text};
 
 /// What tells an answer from others of its host.
@@ -172,7 +172,7 @@ mod tests {
     use http::{HeaderName, HeaderValue, StatusCode};
 
     use super::*;
-    use crate::fetch::transport::client::Wire;
+    use crate::fetch::transport::answer::Wire;
 
     fn sample(kind: Option<&'static str>, url: &str, body: &str) -> Option<Sample> {
         let kind = kind.map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind)));

@@ -9,7 +9,7 @@ use http::{HeaderMap, Version};
 use serde::Serialize;
 use url::Url;
 
-use crate::fetch::transport::client::Answer;
+use crate::fetch::transport::answer::Answer;
 
 /// The longest value of a header field in a result line, in bytes. A stranger chooses it.
 const VALUE_MAX: usize = 4096;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use super::form::Form;
+use super::form::{Form, LineOfPage};
 use super::last_answer::LastAnswer;
 use super::page_fields::RowOfPage;
 use crate::exit::{Wrong, io_words, is_no_room};
@@ -72,15 +72,6 @@ pub(crate) enum Written {
     Unrecorded(Vec<u8>, String),
     /// The reader closed the pipe, which means that it wants no more.
     Closed,
-}
-
-/// The page of a result line.
-pub(crate) struct LineOfPage {
-    pub(crate) url: String,
-    /// The number of a request that is not a GET of its URL.
-    pub(crate) request: Option<u128>,
-    /// The number of the run that wrote the line.
-    pub(crate) run: u32,
 }
 
 /// The destination of result lines.

@@ -17,6 +17,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::SystemTime;
 
+use politely::core::key::Key;
+
 use crate::config::{AgainSettings, Wanted};
 use crate::exit::Wrong;
 use crate::fetch::crawl::again::{Again, Which};
@@ -63,6 +65,36 @@ pub(super) fn holds(dir: &Path, path: &Path) -> bool {
         matches!((folder, path), (Ok(folder), Ok(path)) if path.starts_with(&folder))
     };
     kept.iter().any(|kept| is_same_file(kept, path)) || is_below(&dir.join(FRONTIER))
+}
+
+/// A state folder as `politely explain` reads it.
+pub(super) struct Inspected {
+    pub(super) store: Store,
+    pub(super) pages: Kept,
+    /// The learned state of the key.
+    pub(super) state: Option<Vec<u8>>,
+}
+
+impl Inspected {
+    /// Opens the state folder `dir` to read about `key`. No run may use it meanwhile.
+    pub(super) fn open(dir: &Path, key: &Key) -> Result<Self, Wrong> {
+        let store = Store::open(dir)?;
+        let damaged = |why: redb::Error| Wrong(format!("politely.redb: {why}"));
+        let run = store.run().map_err(damaged)?.unwrap_or(RunOfFolder::FIRST);
+        let pages = Kept::open(&dir.join(FRONTIER), run.number, None).map_err(Wrong)?;
+        let sent = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why));
+        let (_, mut known) = sent?;
+        let kept = store.key(key.as_str()).map_err(damaged)?;
+        let state = known
+            .remove(key.as_str())
+            .unwrap_or_default()
+            .state_or(kept);
+        Ok(Self {
+            store,
+            pages,
+            state,
+        })
+    }
 }
 
 impl State {

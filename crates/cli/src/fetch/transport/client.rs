@@ -3,22 +3,20 @@
 //! Redirects are not followed here. Each hop is its own request with its own permit.
 
 use std::error::Error;
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RANGE};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use politely::attempts::{
     PartialContent, REPEATS_MAX, Unprocessed, failure_of, trouble_of, unprocessed,
 };
 use politely::coding::{CodingError, Codings};
 use politely::core::fault::machine::Trouble;
-use politely::core::signal::{Failure, Outcome};
+use politely::core::signal::Failure;
 
+use super::answer::{Answer, Came, Lost};
 use super::body::{Enough, Intake, Sink, list_transfer_codings};
 use super::call::{Body, Call};
 use super::cookies::Cookies;
@@ -53,112 +51,6 @@ pub(crate) struct Clients {
     body_max: u64,
     /// Whether the beginning of each body is kept, for rules about answers.
     reads_bodies: bool,
-}
-
-/// The result of an attempt.
-pub(crate) enum Came {
-    Answer(Answer),
-    /// No whole answer came.
-    Failed(Lost),
-}
-
-impl Came {
-    /// Returns why there is no room for the body, if so.
-    pub(crate) fn no_room(&self) -> Option<&str> {
-        match self {
-            Self::Answer(answer) => answer.no_room.as_deref(),
-            Self::Failed(_) => None,
-        }
-    }
-
-    /// Returns whether an answer came that nothing spoiled.
-    pub(crate) fn is_whole(&self) -> bool {
-        matches!(self, Self::Answer(answer) if answer.spoiled.is_none())
-    }
-
-    /// Returns whether it is certain that no request has reached the host.
-    pub(crate) fn is_unsent(&self) -> bool {
-        use Failure::{Connect, NoSuchHost, Resolver};
-        matches!(self, Self::Failed(lost) if matches!(lost.failure, Connect | NoSuchHost | Resolver))
-    }
-
-    /// Returns the outcome for the limits of the request.
-    pub(crate) fn outcome(&self) -> Outcome<'_> {
-        match self {
-            Self::Answer(answer) => Outcome::Answered {
-                status: answer.status,
-                headers: &answer.headers,
-                body_start: &answer.start,
-            },
-            Self::Failed(lost) => Outcome::Failed(lost.failure),
-        }
-    }
-}
-
-/// Why no whole answer came.
-pub(crate) struct Lost {
-    pub(crate) failure: Failure,
-    /// The failure, in words.
-    pub(crate) words: String,
-    /// What may be wrong with this machine.
-    pub(crate) trouble: Option<Trouble>,
-    /// Whether the HTTP/2 of the server is malformed.
-    pub(crate) is_http2: bool,
-}
-
-/// An answer with its body, as far as the body was wanted.
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) latency: Duration,
-    /// The size of the decoded body.
-    pub(crate) bytes: u64,
-    pub(crate) wire: Wire,
-    /// The beginning of the body, which identifies block pages. It is the whole body if that was
-    /// wanted.
-    pub(crate) start: Bytes,
-    /// The error of a body that could not be read, decoded or saved, after a valid head.
-    pub(crate) spoiled: Option<String>,
-    /// The file of the body, if it is saved.
-    pub(crate) saved: Option<PathBuf>,
-    /// Why there is no room for the body, if so. The page is not at fault.
-    pub(crate) no_room: Option<String>,
-}
-
-/// How an answer came.
-#[derive(Default)]
-pub(crate) struct Wire {
-    /// The size of the body before it was decoded.
-    pub(crate) bytes: u64,
-    pub(crate) version: Version,
-    /// The address of the host, if no proxy is between.
-    pub(crate) address: Option<IpAddr>,
-    /// How long it took to connect, if the connection is new.
-    pub(crate) connect: Option<Duration>,
-    /// Time from the request to the end of the answer.
-    pub(crate) total: Duration,
-}
-
-impl Answer {
-    /// Returns the result for an answer whose body is not saved.
-    fn unsaved(mut self, why: Enough, may_repeat: bool) -> Came {
-        match why {
-            Enough::TooLong => {}
-            Enough::NotSaved(why) => self.spoiled = Some(why),
-            Enough::NoRoom(why) => self.no_room = Some(why),
-            Enough::NoDescriptor(why) if !may_repeat => self.spoiled = Some(why),
-            // The page and its host are not at fault, as when a connection finds no descriptor.
-            Enough::NoDescriptor(words) => {
-                return Came::Failed(Lost {
-                    failure: Failure::Connect,
-                    words,
-                    trouble: Some(Trouble::OutOfDescriptors),
-                    is_http2: false,
-                });
-            }
-        }
-        Came::Answer(self)
-    }
 }
 
 /// The words for a proxy that answers 407 to a request.
@@ -358,12 +250,12 @@ impl Clients {
     ) -> Result<Came, WayFailed> {
         let Call { url, body, .. } = call;
         let needs_start = call.needs_start || self.reads_bodies;
-        let sent = self.send_with_cookies(egress, hosts, call).await;
-        let sent = match sent {
+        let sent = match self.send_with_cookies(egress, hosts, call).await {
             Ok(sent) => sent,
             Err(error) => return failed(&*error),
         };
         head_came.store(true, Ordering::Relaxed);
+        let wire = sent.wire(began);
         let (head, mut coming) = sent.answer.into_parts();
         // Only a proxy answers a request with this status.
         if head.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED && self.has_proxies {
@@ -372,23 +264,7 @@ impl Clients {
         if let Some(cookies) = &self.cookies {
             cookies.keep(egress, url, &head.headers);
         }
-        let mut answer = Answer {
-            status: head.status,
-            headers: head.headers,
-            latency: began.elapsed(),
-            bytes: 0,
-            wire: Wire {
-                bytes: 0,
-                version: head.version,
-                address: sent.address,
-                connect: sent.connect,
-                total: began.elapsed(),
-            },
-            start: Bytes::new(),
-            spoiled: None,
-            saved: None,
-            no_room: None,
-        };
+        let mut answer = Answer::begun(head, wire);
         if *call.method == Method::HEAD {
             // Its fields describe a body that does not come.
             return Ok(Came::Answer(answer));

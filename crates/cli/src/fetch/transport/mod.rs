@@ -3,6 +3,7 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `call` | what is sent |
+//! | `answer` | the result of an attempt |
 //! | `client` | one attempt, from the request to the end of the body |
 //! | `egresses` | which proxy a request takes |
 //! | `http1` | which origins HTTP/1.1 is spoken with |
@@ -17,6 +18,7 @@
 //! | `unexpected` | answers with a good status that may be a block page |
 //! | `words` | the words for an error |
 
+pub(super) mod answer;
 mod body;
 pub(super) mod call;
 mod chunks;

@@ -3,7 +3,7 @@
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 
-use super::client::Answer;
+use super::answer::Answer;
 
 /// A text of this size, in bytes, is a page. Shorter ones are compared: refusals have little text,
 /// and may have much style.

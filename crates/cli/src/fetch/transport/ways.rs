@@ -30,6 +30,7 @@ use politely_api::client::transport::target;
 use tokio::time::{Instant, timeout_at};
 use tower::Service;
 
+use super::answer::Wire;
 use super::call::Call;
 use super::connection::{Noted, Use};
 use super::proxy::{Proxy, Route};
@@ -56,6 +57,19 @@ pub(super) struct Head {
     pub(super) address: Option<IpAddr>,
     /// How long it took to connect, if the connection is new.
     pub(super) connect: Option<Duration>,
+}
+
+impl Head {
+    /// Returns how the answer to a request that `began` then came so far.
+    pub(super) fn wire(&self, began: std::time::Instant) -> Wire {
+        Wire {
+            bytes: 0,
+            version: self.answer.version(),
+            address: self.address,
+            connect: self.connect,
+            total: began.elapsed(),
+        }
+    }
 }
 
 /// Why a transport has no answer.
