@@ -18,6 +18,11 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "deadline",
             "include",
             "exclude",
+            "sitemap",
+            "sitemaps",
+            "follow",
+            "depth",
+            "pages_per_host",
         ],
     ),
     (

@@ -12,6 +12,7 @@ mod in_force;
 mod knobs;
 mod labels;
 mod request;
+mod site;
 mod words;
 
 pub(crate) use bounds::Bounds;
@@ -21,6 +22,7 @@ pub(crate) use in_force::cut_in_force;
 pub(crate) use knobs::Knobs;
 pub(crate) use labels::Labels;
 pub(crate) use request::{RequestSettings, field, first_secret, header, method_of};
+pub(crate) use site::{Follow, Scope, SiteSettings};
 pub(crate) use words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
@@ -81,6 +83,7 @@ pub(crate) struct Settings {
     pub(crate) request: RequestSettings,
     pub(crate) bounds: Bounds,
     pub(crate) connect: ConnectSettings,
+    pub(crate) site: SiteSettings,
     pub(crate) robots: bool,
     pub(crate) user_agent: String,
     /// The product token that selects the robots.txt rules.
@@ -126,6 +129,7 @@ impl Settings {
         let request = RequestSettings::checked(&mut knobs)?;
         let bounds = Bounds::checked(&mut knobs)?;
         let connect = ConnectSettings::checked(&mut knobs)?;
+        let site = SiteSettings::checked(&mut knobs)?;
         let numbers = OperatorNumbers {
             rate: knobs.rate.as_ref().map(|rate| rate.per_s),
             burst: knobs.burst,
@@ -209,6 +213,7 @@ impl Settings {
             request,
             bounds,
             connect,
+            site,
             robots: !knobs.no_robots && profile == Profile::Crawler,
             user_agent,
             robots_token,

@@ -176,6 +176,10 @@ fn the_example_shows_every_key_and_is_valid() {
             "ipv6",
             "resolve",
             "insecure",
+            "sitemap",
+            "follow",
+            "depth",
+            "pages-per-host",
         ];
         others.iter().any(|other| line.starts_with(other))
     };

@@ -11,8 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Names;
+use super::add::LeftOut;
 use super::crawl::{Crawl, Finished};
 use super::defaults::Defaults;
+use super::filter::Filter;
 use super::full_disk::{FullDisk, NO_ROOM, Place};
 use super::lanes::pending::Pending;
 use super::lanes::{Job, LaneId, Lanes, Take};
@@ -43,6 +45,7 @@ pub(crate) struct Engine {
     pub(crate) clients: Clients,
     pub(crate) egresses: Egresses,
     pub(crate) defaults: Defaults,
+    pub(crate) filter: Filter,
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
@@ -74,6 +77,11 @@ pub(crate) struct Engine {
     seed: AtomicU64,
     /// The number of hosts of the run so far.
     hosts: AtomicUsize,
+    /// The number of new pages of the run. Held while pages are added.
+    pub(super) pages_new: Mutex<u64>,
+    /// Whether `--max-pages` left out pages that answers name.
+    pub(super) is_full: AtomicBool,
+    pub(super) left_out: LeftOut,
 }
 
 /// The state under the one lock.
@@ -89,6 +97,7 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
     pub(crate) defaults: Defaults,
+    pub(crate) filter: Filter,
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
@@ -109,6 +118,7 @@ impl Engine {
             limits,
             clients,
             defaults,
+            filter,
             policy,
             crawl,
             output,
@@ -129,6 +139,7 @@ impl Engine {
             limits,
             clients,
             defaults,
+            filter,
             policy,
             crawl,
             output,
@@ -155,6 +166,9 @@ impl Engine {
             restored: Mutex::default(),
             seed,
             hosts: AtomicUsize::new(0),
+            pages_new: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            left_out: LeftOut::default(),
         }
     }
 
@@ -259,7 +273,7 @@ impl Engine {
                     }
                 }
                 Take::Drop(lane, pending, why) => self.dropped(lane, &pending, &why),
-                Take::Finish(lane, page) => super::refusals::finish_kept(&self, lane, &page),
+                Take::Finish(lane, page) => super::refusals::finish_kept(&self, lane, page),
                 Take::Wait(until) if on_watch => {
                     self.keep_watch(until).await;
                     self.lock().watching = None;

@@ -24,12 +24,15 @@ use super::limits::Leave;
 use super::own_machine;
 use super::refusals::{blames_host, blocked, compare, keep, say_doubt};
 use super::report::output::Row;
+use super::report::page_fields::RowOfPage;
 use super::report::save::place;
 use super::request;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots_answer::robots_over;
+use super::site;
 use super::transport::call::{Body, Call};
 use super::transport::client::{Answer, Came};
+use super::transport::content::Content;
 use super::transport::egresses::NoEgress;
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
@@ -71,8 +74,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         body: body(engine, &pending),
         is_once: pending.begins_again(),
         needs_start: leave.needs_body(),
+        reads_links: site::follows(engine, &pending),
     };
-    let (came, took) = match depart(engine, &mut leave, &mut pending, call).await {
+    let (mut came, took) = match depart(engine, &mut leave, &mut pending, call).await {
         Ok(ended) => ended,
         Err(NoEgress::Before(not_before)) => {
             drop(leave);
@@ -87,6 +91,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         drop(leave);
         return unsent(engine, lane, pending, engine.limits.now());
     }
+    let content = came.take_content();
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
@@ -101,7 +106,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     follow_rule(engine, plan.as_ref(), &report, answer, &about);
     if let Some(why) = came.no_room() {
-        return unsaved(engine, lane, pending, why);
+        engine.no_room(Place::Save, why);
+        return not_kept(engine, lane, pending, why);
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -134,10 +140,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     let next = next_step(engine, lane, &mut pending, &last, &directions);
     match (next, pending.purpose) {
-        (After::Over(error), Purpose::Page | Purpose::Proof) => match last.in_doubt() {
-            Some(alike) => keep(engine, lane, pending, &last, alike, error, None),
-            None => finish(engine, lane, &pending, Some(&last), error.as_deref()),
-        },
+        (After::Over(error), Purpose::Page | Purpose::Proof) => {
+            over(engine, lane, pending, &last, content, error);
+        }
         (After::Over(error), Purpose::Robots(of)) => {
             robots_over(engine, lane, of, &last, error.as_deref());
         }
@@ -147,6 +152,34 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         }
         (After::Onward(to), _) => onward(engine, lane, pending, to, &last),
     }
+}
+
+/// Ends a page with its last answer, or keeps it if that is in doubt. The pages that it names are
+/// in the crawl before it counts as done.
+fn over(
+    engine: &Engine,
+    lane: LaneId,
+    mut pending: Box<Pending>,
+    last: &Last<'_>,
+    content: Option<Content>,
+    error: Option<String>,
+) {
+    let content = content.filter(|_| error.is_none());
+    let error = error.or(site::read(
+        engine,
+        &mut pending,
+        last.url,
+        last.came,
+        content,
+    ));
+    if let Some(alike) = last.in_doubt() {
+        return keep(engine, lane, pending, last, alike, error, None);
+    }
+    if let Err(why) = engine.add_found(&mut pending) {
+        engine.crawl_failed(&why);
+        return not_kept(engine, lane, pending, &why);
+    }
+    finish(engine, lane, &pending, Some(last), error.as_deref());
 }
 
 /// Returns the URL and the body of a request, or why its page ends without it.
@@ -178,6 +211,7 @@ fn headers(engine: &Engine, pending: &Pending) -> HeaderMap {
 /// Returns the use of a body of a page, or of a robots.txt or a proof.
 fn body<'a>(engine: &'a Engine, pending: &Pending) -> Body<'a> {
     match (&engine.settings.save, pending.purpose == Purpose::Page) {
+        (_, true) if pending.page.sitemap().is_some() => Body::Read(site::SITEMAP_MAX),
         (_, false) => Body::Keep(ROBOTS_MAX),
         (Some(dir), true) => Body::Save(dir, pending.page.id()),
         (None, true) => Body::Count,
@@ -294,9 +328,8 @@ fn may_leave_again(engine: &Engine, pending: &Pending) {
     }
 }
 
-/// Handles an answer whose body has no room, because of `why`.
-fn unsaved(engine: &Engine, lane: LaneId, pending: Box<Pending>, why: &str) {
-    engine.no_room(Place::Save, why);
+/// Handles an answer that has no room, because of `why`.
+fn not_kept(engine: &Engine, lane: LaneId, pending: Box<Pending>, why: &str) {
     if pending.may_repeat() {
         return unsent(engine, lane, pending, engine.limits.now());
     }
@@ -400,7 +433,9 @@ fn finish(
     };
     let report = last.map(|last| last.report);
     let saved = match (&engine.settings.save, last, error) {
-        (Some(dir), Some(last), None) if pending.method() != Method::HEAD => {
+        (Some(dir), Some(last), None)
+            if pending.method() != Method::HEAD && pending.page.sitemap().is_none() =>
+        {
             Some(place(dir, last.url, pending.page.id()))
         }
         _ => None,
@@ -416,7 +451,7 @@ fn finish(
         latency_ms: report.map_or(0, |report| report.latency.as_millis() as u64),
         saved,
         error,
-        page: pending.page.request.as_deref().into(),
+        page: RowOfPage::of(&pending.page),
     };
     engine.write(pending, &row);
 }

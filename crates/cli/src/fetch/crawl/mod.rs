@@ -17,6 +17,7 @@ use url::{Position, Url};
 use super::lanes::LaneId;
 use super::lanes::pending::Page;
 use super::request::PageRequest;
+use super::site::named::Named;
 use crate::exit::io_words;
 pub(crate) use kept::{Finished, Kept};
 
@@ -145,25 +146,37 @@ pub(crate) fn input_page(
     ValidPage::of_url(url, key, metadata).map_err(|why| why.to_string())
 }
 
-/// Returns the domain of a URL: its origin, without a login.
-fn domain_of(url: &Url) -> Result<Key, politely::core::key::KeyError> {
+/// Returns the domain of a URL: its origin.
+pub(crate) fn domain_of(url: &Url) -> Result<Key, politely::core::key::KeyError> {
+    Key::custom(&origin_of(url))
+}
+
+/// Returns the origin of a URL, without a login.
+pub(crate) fn origin_of(url: &Url) -> String {
     let host = &url[Position::BeforeHost..Position::BeforePath];
-    Key::custom(&format!("{}://{host}", url.scheme()))
+    format!("{}://{host}", url.scheme())
 }
 
 fn page(taken: TakenPage) -> Page {
     if let Some(request) = PageRequest::read(&taken.metadata) {
         return Page {
             url: taken.url.into(),
-            given: None,
             request: Some(Box::new(request)),
+            ..Page::default()
+        };
+    }
+    if let Some(named) = Named::read(&taken.metadata) {
+        return Page {
+            url: taken.url.into(),
+            named: Some(Box::new(named)),
+            ..Page::default()
         };
     }
     let given = String::from_utf8(taken.metadata).unwrap_or_default();
     Page {
         url: taken.url.into(),
         given: (!given.is_empty()).then(|| given.into()),
-        request: None,
+        ..Page::default()
     }
 }
 

@@ -194,6 +194,7 @@ mod tests {
             headers: header.into_iter().collect(),
             latency: Duration::ZERO,
             bytes: body.len() as u64,
+            content: None,
             start: body.to_owned().into(),
             spoiled: None,
             no_room: None,

@@ -20,6 +20,7 @@ use politely::core::signal::{Failure, Outcome};
 
 use super::body::{Enough, Intake, Sink, list_transfer_codings};
 use super::call::{Body, Call};
+use super::content::{self, Content};
 use super::cookies::Cookies;
 use super::egresses::WayFailed;
 use super::http1::Http1Origins;
@@ -75,6 +76,14 @@ impl Came {
         matches!(self, Self::Answer(answer) if answer.spoiled.is_none())
     }
 
+    /// Takes out the body that is read later.
+    pub(crate) fn take_content(&mut self) -> Option<Content> {
+        match self {
+            Self::Answer(answer) => answer.content.take(),
+            Self::Failed(_) => None,
+        }
+    }
+
     /// Returns whether it is certain that no request has reached the host.
     pub(crate) fn is_unsent(&self) -> bool {
         use Failure::{Connect, NoSuchHost, Resolver};
@@ -115,6 +124,7 @@ pub(crate) struct Answer {
     /// The beginning of the body, which identifies block pages. It is the whole body if that was
     /// wanted.
     pub(crate) start: Bytes,
+    pub(crate) content: Option<Content>,
     /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
     /// Why there is no room for the body, if so. The page is not at fault.
@@ -285,7 +295,7 @@ impl Clients {
     /// Returns whether an answer with `status` is what was wanted.
     fn is_good(&self, status: StatusCode, body: Body<'_>) -> bool {
         match body {
-            Body::Keep(_) => status.is_success(),
+            Body::Keep(_) | Body::Read(_) => status.is_success(),
             _ => self.settings.bounds.accepted.contains(status),
         }
     }
@@ -359,6 +369,7 @@ impl Clients {
             latency: began.elapsed(),
             bytes: 0,
             start: Bytes::new(),
+            content: None,
             spoiled: None,
             no_room: None,
         };
@@ -382,7 +393,7 @@ impl Clients {
         }
         answer.spoiled = unrequested_part(&answer, call);
         let fine = self.is_good(answer.status, body) && answer.spoiled.is_none();
-        let is_counted = fine && !matches!(body, Body::Keep(_));
+        let is_counted = fine && matches!(body, Body::Count | Body::Save(..));
         if is_counted
             && codings.is_identity()
             && announced(&answer.headers).is_some_and(|length| length > self.body_max)
@@ -404,42 +415,57 @@ impl Clients {
         };
         let (bytes_max, start_max) = match body {
             Body::Keep(max) => (allowance.min(max as u64), max),
+            Body::Read(max) if fine => (max, TEXT_MAX),
             _ if fine && !needs_start && !may_hide_block(&answer) => (allowance, 0),
             _ => (allowance, TEXT_MAX),
         };
-        let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
-        let until = (!fine).then(|| tokio::time::Instant::now() + DISCARD_TIME_MAX);
-        loop {
-            let taken = match next(&mut coming, until).await {
-                Ok(Some(part)) => intake.push(&part),
-                Ok(None) => intake.end().map(|()| false),
-                // The status of an error page is enough, even if its body breaks off.
-                Err(_) if !fine => break,
-                Err(error) => return broke_off(&*error),
-            };
-            match taken {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(_) if !fine => break,
-                Err(error) => {
-                    return Ok(Came::Failed(Lost {
-                        failure: undecoded(&error),
-                        words: error.to_string(),
-                        trouble: None,
-                        is_http2: false,
-                    }));
-                }
-            }
+        let content = fine.then(|| content::of(call, &answer)).flatten();
+        let sink = Sink::new(bytes_max, start_max, saving).with_content(content);
+        let mut intake = Intake::new(&codings, sink);
+        if let Some(lost) = read_body(&mut coming, &mut intake, fine).await {
+            return lost;
         }
         let sink = intake.sink();
         answer.bytes = sink.bytes;
         answer.start = std::mem::take(&mut sink.start).into();
+        answer.content = sink.content.take();
         match sink.enough.take() {
             Some(Enough::TooLong) if is_counted => answer.spoiled = Some(too_long(bytes_max)),
             Some(Enough::TooLong) | None => {}
             Some(unsaved) => return Ok(answer.unsaved(unsaved, call.may_repeat)),
         }
         Ok(Came::Answer(answer))
+    }
+}
+
+/// Reads a body. Returns the failure, unless the body is not wanted.
+async fn read_body(
+    coming: &mut Incoming,
+    intake: &mut Intake,
+    is_wanted: bool,
+) -> Option<Result<Came, WayFailed>> {
+    let until = (!is_wanted).then(|| tokio::time::Instant::now() + DISCARD_TIME_MAX);
+    loop {
+        let taken = match next(coming, until).await {
+            Ok(Some(part)) => intake.push(&part),
+            Ok(None) => intake.end().map(|()| false),
+            // The status of an error page is enough, even if its body breaks off.
+            Err(_) if !is_wanted => return None,
+            Err(error) => return Some(broke_off(&*error)),
+        };
+        match taken {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(_) if !is_wanted => return None,
+            Err(error) => {
+                return Some(Ok(Came::Failed(Lost {
+                    failure: undecoded(&error),
+                    words: error.to_string(),
+                    trouble: None,
+                    is_http2: false,
+                })));
+            }
+        }
     }
 }
 

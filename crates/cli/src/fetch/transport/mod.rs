@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `call` | what is sent |
 //! | `client` | one attempt, from the request to the end of the body |
+//! | `content` | bodies that are read after their answer |
 //! | `egresses` | which proxy a request takes |
 //! | `http1` | which origins HTTP/1.1 is spoken with |
 //! | `trust` | which certificates are accepted |
@@ -22,6 +23,7 @@ pub(super) mod call;
 mod chunks;
 pub(super) mod client;
 mod connection;
+pub(super) mod content;
 mod cookies;
 pub(super) mod egresses;
 mod head;
