@@ -11,6 +11,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "config",
             "output",
             "save",
+            "warc",
+            "warc_size",
             "state",
             "summary",
             "max_pages",

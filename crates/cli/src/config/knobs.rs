@@ -270,6 +270,12 @@ pub(crate) struct Knobs {
     /// Save bodies under DIR, one folder per host
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
+    /// Write all requests and answers to WARC files: FILE with a number before its ending
+    #[arg(long, value_name = "FILE")]
+    pub(crate) warc: Option<PathBuf>,
+    /// Size from which on the next WARC file begins (default 1GiB)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) warc_size: Option<Size>,
     /// Write one JSON line per URL to FILE (`-` is standard output)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -303,7 +309,7 @@ impl Knobs {
             profile rate limits policy labels burst in_flight law key concurrency max_hosts max_rps
             site_rps memory_cap coordinator on_unavailable store store_password_file store_unavailable
             lease token_file client retry retries backoff jitter retry_budget breaker cut give_up_after
-            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state follow depth pages_per_host,
+            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state follow depth pages_per_host warc warc_size,
             proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
             resolve: resolve.into_iter().find(|rules| !rules.is_empty()).unwrap_or_default(),
             insecure: self.insecure || under.insecure,

@@ -13,6 +13,7 @@ mod knobs;
 mod labels;
 mod request;
 mod site;
+mod warc;
 mod words;
 
 pub(crate) use bounds::Bounds;
@@ -23,6 +24,7 @@ pub(crate) use knobs::Knobs;
 pub(crate) use labels::Labels;
 pub(crate) use request::{RequestSettings, field, first_secret, header, method_of};
 pub(crate) use site::{Follow, Scope, SiteSettings};
+pub(crate) use warc::WarcSettings;
 pub(crate) use words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
@@ -84,6 +86,7 @@ pub(crate) struct Settings {
     pub(crate) bounds: Bounds,
     pub(crate) connect: ConnectSettings,
     pub(crate) site: SiteSettings,
+    pub(crate) warc: Option<WarcSettings>,
     pub(crate) robots: bool,
     pub(crate) user_agent: String,
     /// The product token that selects the robots.txt rules.
@@ -130,6 +133,7 @@ impl Settings {
         let bounds = Bounds::checked(&mut knobs)?;
         let connect = ConnectSettings::checked(&mut knobs)?;
         let site = SiteSettings::checked(&mut knobs)?;
+        let warc = WarcSettings::checked(&mut knobs)?;
         let numbers = OperatorNumbers {
             rate: knobs.rate.as_ref().map(|rate| rate.per_s),
             burst: knobs.burst,
@@ -214,6 +218,7 @@ impl Settings {
             bounds,
             connect,
             site,
+            warc,
             robots: !knobs.no_robots && profile == Profile::Crawler,
             user_agent,
             robots_token,

@@ -28,6 +28,7 @@ use super::state::sent::SentLog;
 use super::state::store::{Batch, Store};
 use super::transport::client::Clients;
 use super::transport::egresses::Egresses;
+use super::warc::Warc;
 use crate::config::Settings;
 use crate::exit::io_words;
 use crate::risks::Risks;
@@ -49,6 +50,7 @@ pub(crate) struct Engine {
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
+    pub(crate) warc: Option<Warc>,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
     pub(crate) once: Option<OnceLog>,
@@ -101,6 +103,7 @@ pub(crate) struct Parts {
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
+    pub(crate) warc: Option<Warc>,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
     pub(crate) once: Option<OnceLog>,
@@ -122,6 +125,7 @@ impl Engine {
             policy,
             crawl,
             output,
+            warc,
             store,
             sent,
             once,
@@ -143,6 +147,7 @@ impl Engine {
             policy,
             crawl,
             output,
+            warc,
             store,
             sent,
             once,

@@ -5,6 +5,7 @@
 //! | `input` | reads URLs into the crawl |
 //! | `lanes` | chooses the next request, and detects hosts that serve nothing |
 //! | `transport` | sends a request and reads its answer |
+//! | `warc` | writes the archive of all requests and answers |
 //! | `state` | stores what the run needs to continue after a kill |
 //! | `site` | finds the pages that sitemaps, feeds and links name |
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
@@ -13,10 +14,10 @@
 //! the state that they share, `fill` takes pages out of the crawl, `filter` leaves URLs of the
 //! input out, `add` adds pages to the crawl, `worker` sends one request, `request` is what makes it
 //! more than a GET, `defaults` what the settings add to it, `depart` chooses its egress, `retry`
-//! decides what follows a request that failed, `limits` asks for permits, `resolve` looks a host up
-//! where its address is its key, `rules` applies a policy, `own_machine` and `full_disk` pause the
-//! run, `robots` obeys robots.txt of each origin, and `trace` sends spans and numbers to a
-//! collector.
+//! decides what follows a request that failed, `unsaved` what follows if this machine is at fault,
+//! `limits` asks for permits, `resolve` looks a host up where its address is its key, `rules`
+//! applies a policy, `own_machine` and `full_disk` pause the run, `robots` obeys robots.txt of each
+//! origin, and `trace` sends spans and numbers to a collector.
 
 mod add;
 mod crawl;
@@ -44,6 +45,8 @@ mod site;
 mod state;
 mod trace;
 mod transport;
+mod unsaved;
+mod warc;
 mod worker;
 
 use std::collections::HashMap;
@@ -163,6 +166,10 @@ pub(crate) fn fetch(
         spares(path, &sources, settings.state.as_deref())?;
     }
     let output = output_of(&settings, &crawl)?;
+    let warc = settings.warc.as_ref();
+    let warc = warc
+        .map(|warc| warc::Warc::open(warc, &settings))
+        .transpose()?;
     let talk = talk::Talk::default();
     let (fetched, failed) = earlier;
     if fetched + failed > 0 {
@@ -180,6 +187,7 @@ pub(crate) fn fetch(
         policy,
         crawl,
         output,
+        warc,
         store,
         sent,
         once,

@@ -8,15 +8,14 @@ use http::{HeaderMap, Method};
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
+use politely::core::key::Key;
 use politely::core::signal::{Report, Resource, Signal, WallClock, classify};
-use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
 use politely::redirect::follow;
 use url::Url;
 
 use super::depart::depart;
 use super::engine::Engine;
-use super::full_disk::Place;
 use super::lanes::pending::{Pending, Purpose};
 use super::lanes::{Job, LaneId};
 use super::last::{Last, came_back};
@@ -34,6 +33,7 @@ use super::transport::call::{Body, Call};
 use super::transport::client::{Answer, Came};
 use super::transport::content::Content;
 use super::transport::egresses::NoEgress;
+use super::unsaved::{may_leave_again, not_kept, not_saved, unsent};
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
@@ -91,7 +91,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         drop(leave);
         return unsent(engine, lane, pending, engine.limits.now());
     }
-    let content = came.take_content();
+    let (content, exchange) = came.take_bodies();
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
@@ -105,9 +105,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         report.signal = ruled.await.unwrap_or(report.signal);
     }
     follow_rule(engine, plan.as_ref(), &report, answer, &about);
-    if let Some(why) = came.no_room() {
-        engine.no_room(Place::Save, why);
-        return not_kept(engine, lane, pending, why);
+    if let Some(why) = not_saved(engine, &came, &url, exchange) {
+        return not_kept(engine, lane, pending, &why);
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -305,39 +304,6 @@ fn follow_rule(
     }
 }
 
-/// Puts a request back that did not leave, or whose answer cannot be kept: this machine is at
-/// fault, or no egress works. It does not leave before `not_before`.
-fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: Timestamp) {
-    may_leave_again(engine, &pending);
-    let mut shared = engine.lock();
-    let lanes = &mut shared.lanes;
-    let now = engine.limits.now();
-    pending.attempts -= 1;
-    if pending.purpose == Purpose::Page && pending.is_untried() {
-        lanes.tried(lane);
-    }
-    lanes.put_back(lane, pending, now.max(not_before), now);
-    lanes.came_back(lane, now);
-}
-
-/// Records that a request may leave again, since the server did not process it. A redirect that
-/// follows one that was processed changes nothing.
-fn may_leave_again(engine: &Engine, pending: &Pending) {
-    if !pending.is_rewritten {
-        engine.forget_once(pending);
-    }
-}
-
-/// Handles an answer that has no room, because of `why`.
-fn not_kept(engine: &Engine, lane: LaneId, pending: Box<Pending>, why: &str) {
-    if pending.may_repeat() {
-        return unsent(engine, lane, pending, engine.limits.now());
-    }
-    let method = pending.method();
-    let error = format!("the answer was not saved: {why} ({method} is not sent twice)");
-    finish(engine, lane, &pending, None, Some(&error));
-}
-
 /// Returns the meaning of an answer, and the rule about answers that gave it.
 fn report<'a>(
     came: &Came,
@@ -403,7 +369,7 @@ fn is_accepted(engine: &Engine, pending: &Pending, answer: &Answer) -> bool {
 }
 
 /// Ends a page.
-fn finish(
+pub(super) fn finish(
     engine: &Engine,
     lane: LaneId,
     pending: &Pending,

@@ -68,5 +68,6 @@ mod top;
 mod town;
 mod trouble_settings;
 mod upgrade;
+mod warc;
 mod without_coordinator;
 mod zookeeper_peer;

@@ -195,6 +195,7 @@ mod tests {
             latency: Duration::ZERO,
             bytes: body.len() as u64,
             content: None,
+            exchange: None,
             start: body.to_owned().into(),
             spoiled: None,
             no_room: None,

@@ -98,7 +98,7 @@ pub(super) fn read(
 }
 
 /// The bytes of a body that are read without a thread of their own.
-const READ_AT_ONCE_MAX: u64 = 64 * 1024;
+pub(super) const READ_AT_ONCE_MAX: u64 = 64 * 1024;
 
 fn of_sitemap(
     engine: &Engine,

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use politely::attempts::{
     PartialContent, REPEATS_MAX, Unprocessed, failure_of, trouble_of, unprocessed,
 };
-use politely::coding::{CodingError, Codings};
+use politely::coding::Codings;
 use politely::core::fault::machine::Trouble;
 use politely::core::signal::{Failure, Outcome};
 
@@ -25,13 +25,15 @@ use super::cookies::Cookies;
 use super::egresses::WayFailed;
 use super::http1::Http1Origins;
 use super::proxy::ProxyError;
+use super::reading::read_body;
 use super::resolver::Resolver;
 use super::unexpected::{TEXT_MAX, may_hide_block};
-use super::ways::{BoxError, Versions, Way, next};
+use super::ways::{BoxError, Versions, Way};
 use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
 use crate::fetch::report::save::Saving;
+use crate::fetch::warc::{Exchange, SentHead};
 
 /// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
 pub(crate) struct Clients {
@@ -76,11 +78,11 @@ impl Came {
         matches!(self, Self::Answer(answer) if answer.spoiled.is_none())
     }
 
-    /// Takes out the body that is read later.
-    pub(crate) fn take_content(&mut self) -> Option<Content> {
+    /// Takes out the body that is read later, and the exchange for the archive.
+    pub(crate) fn take_bodies(&mut self) -> (Option<Content>, Option<Box<Exchange>>) {
         match self {
-            Self::Answer(answer) => answer.content.take(),
-            Self::Failed(_) => None,
+            Self::Answer(answer) => (answer.content.take(), answer.exchange.take()),
+            Self::Failed(_) => (None, None),
         }
     }
 
@@ -125,6 +127,8 @@ pub(crate) struct Answer {
     /// wanted.
     pub(crate) start: Bytes,
     pub(crate) content: Option<Content>,
+    /// The exchange for the archive, if there is one.
+    pub(crate) exchange: Option<Box<Exchange>>,
     /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
     /// Why there is no room for the body, if so. The page is not at fault.
@@ -162,8 +166,6 @@ const DESCRIPTORS_APART: usize = 64;
 const DESCRIPTORS_USUAL: usize = 1024;
 /// Bytes of an unwanted body that are read to keep its connection.
 const DISCARD_MAX: u64 = 64 * 1024;
-/// How long the rest of such a body may take.
-const DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Clients {
     /// Keeps the beginning of each body, for rules about answers.
@@ -363,6 +365,8 @@ impl Clients {
         if let Some(cookies) = &self.cookies {
             cookies.keep(egress, url, &head.headers);
         }
+        let sent = head.extensions.get::<SentHead>();
+        let exchange = sent.map(|sent| Exchange::of(sent.clone(), call, &head).into());
         let mut answer = Answer {
             status: head.status,
             headers: head.headers,
@@ -370,6 +374,7 @@ impl Clients {
             bytes: 0,
             start: Bytes::new(),
             content: None,
+            exchange,
             spoiled: None,
             no_room: None,
         };
@@ -422,7 +427,7 @@ impl Clients {
         let content = fine.then(|| content::of(call, &answer)).flatten();
         let sink = Sink::new(bytes_max, start_max, saving).with_content(content);
         let mut intake = Intake::new(&codings, sink);
-        if let Some(lost) = read_body(&mut coming, &mut intake, fine).await {
+        if let Some(lost) = read_body(&mut coming, &mut intake, fine, &mut answer.exchange).await {
             return lost;
         }
         let sink = intake.sink();
@@ -435,37 +440,6 @@ impl Clients {
             Some(unsaved) => return Ok(answer.unsaved(unsaved, call.may_repeat)),
         }
         Ok(Came::Answer(answer))
-    }
-}
-
-/// Reads a body. Returns the failure, unless the body is not wanted.
-async fn read_body(
-    coming: &mut Incoming,
-    intake: &mut Intake,
-    is_wanted: bool,
-) -> Option<Result<Came, WayFailed>> {
-    let until = (!is_wanted).then(|| tokio::time::Instant::now() + DISCARD_TIME_MAX);
-    loop {
-        let taken = match next(coming, until).await {
-            Ok(Some(part)) => intake.push(&part),
-            Ok(None) => intake.end().map(|()| false),
-            // The status of an error page is enough, even if its body breaks off.
-            Err(_) if !is_wanted => return None,
-            Err(error) => return Some(broke_off(&*error)),
-        };
-        match taken {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(_) if !is_wanted => return None,
-            Err(error) => {
-                return Some(Ok(Came::Failed(Lost {
-                    failure: undecoded(&error),
-                    words: error.to_string(),
-                    trouble: None,
-                    is_http2: false,
-                })));
-            }
-        }
     }
 }
 
@@ -505,7 +479,7 @@ fn descriptors() -> usize {
     })
 }
 
-fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
+pub(super) fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
     let words = innermost(error);
     let (failure, trouble) = match ProxyError::find(error) {
         None => {
@@ -527,25 +501,6 @@ fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
     }))
 }
 
-/// The same for an answer whose head came.
-fn broke_off(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
-    let mut came = failed(error)?;
-    if let Came::Failed(lost) = &mut came
-        && lost.failure == Failure::Reset
-    {
-        lost.failure = Failure::CutOff;
-    }
-    Ok(came)
-}
-
 fn too_long(bytes_max: u64) -> String {
     format!("body exceeds {bytes_max} bytes (--max-body)")
-}
-
-/// Returns the failure for a body that cannot be decoded.
-fn undecoded(error: &CodingError) -> Failure {
-    match error {
-        CodingError::CutOff(_) => Failure::CutOff,
-        _ => Failure::Malformed,
-    }
 }

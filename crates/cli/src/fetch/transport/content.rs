@@ -11,7 +11,7 @@ use super::client::Answer;
 pub(crate) type Content = Box<SpooledTempFile>;
 
 /// The bytes of a body that are in memory.
-const IN_MEMORY_MAX: usize = 256 * 1024;
+pub(crate) const IN_MEMORY_MAX: usize = 256 * 1024;
 
 /// Returns room for the body of a good answer, if it is read later.
 pub(super) fn of(call: Call<'_>, answer: &Answer) -> Option<Content> {

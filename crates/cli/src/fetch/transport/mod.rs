@@ -15,6 +15,7 @@
 //! | `repair`, with `head` and `chunks` | repairs responses that hyper would refuse |
 //! | `cookies` | the cookies of each egress |
 //! | `body` | decodes a body and counts, keeps or saves it |
+//! | `reading` | reads the body of an answer |
 //! | `unexpected` | answers with a good status that may be a block page |
 //! | `words` | the words for an error |
 
@@ -29,6 +30,7 @@ pub(super) mod egresses;
 mod head;
 mod http1;
 mod proxy;
+mod reading;
 mod repair;
 pub(super) mod resolver;
 mod trust;
