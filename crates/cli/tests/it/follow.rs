@@ -201,7 +201,10 @@ fn generated() -> BTreeMap<String, String> {
             let href = if n == 0 { path(to) } else { href };
             writeln!(body, "<p>Text {n} <a class=x href=\"{href}\">to {to}</a>").unwrap();
         }
-        body.push_str(&"Lorem ipsum. ".repeat(n % 50));
+        // Texts without a word of their own would look like a refusal.
+        let letter = |digit: u8| char::from(digit - b'0' + b'a');
+        let word: String = n.to_string().bytes().map(letter).collect();
+        body.push_str(&format!("Lorem {word}. ").repeat(1 + n % 50));
         site.insert(path(n), body);
     }
     site.insert("/unlinked".to_owned(), "nobody links here".to_owned());
