@@ -78,6 +78,7 @@ impl Knobs {
         if self.bearer_file.is_some() && self.basic_file.is_some() {
             return Err("--bearer-file cannot be combined with --basic-file; give one".to_owned());
         }
+        self.site_in_force()?;
         if self.data.is_some() && self.data_file.is_some() {
             return Err("--data cannot be combined with --data-file; give one".to_owned());
         }

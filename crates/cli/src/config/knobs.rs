@@ -13,6 +13,7 @@ use super::FailedPages;
 use super::Labels;
 use super::bounds::Accepted;
 use super::connect::Resolve;
+use super::site::Scope;
 use super::words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
@@ -211,6 +212,22 @@ pub(crate) struct Knobs {
     /// Fetch no URL that matches REGEX
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     pub(crate) exclude: Vec<String>,
+    /// Fetch the pages that the sitemap or feed at URL names
+    #[arg(long, value_name = "URL")]
+    pub(crate) sitemap: Vec<String>,
+    /// Fetch the pages of the sitemaps that the robots.txt of each host names
+    #[arg(long)]
+    pub(crate) sitemaps: bool,
+    /// Follow the links of pages: within their host, their registrable domain, or the folder of the
+    /// URL
+    #[arg(long, value_enum, value_name = "SCOPE")]
+    pub(crate) follow: Option<Scope>,
+    /// Maximum links from a URL of the input to a page (default 16)
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) depth: Option<u32>,
+    /// Maximum pages of one host, beyond which links and sitemaps add none (default 1000000)
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) pages_per_host: Option<u32>,
     /// Maximum time to connect, TLS included (default 10s)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) connect_timeout: Option<Span>,
@@ -254,6 +271,12 @@ pub(crate) struct Knobs {
     /// Save bodies under DIR, one folder per host
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
+    /// Write all requests and answers to WARC files: FILE with a number before its ending
+    #[arg(long, value_name = "FILE")]
+    pub(crate) warc: Option<PathBuf>,
+    /// Size from which on the next WARC file begins (default 1GiB)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) warc_size: Option<Size>,
     /// Write one JSON line per URL to FILE (`-` is standard output), or CSV to FILE.csv
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -303,13 +326,14 @@ impl Knobs {
         let resolve = [self.resolve, under.resolve];
         let row_header = [self.row_header, under.row_header];
         let include = [self.include, under.include];
+        let sitemap = [self.sitemap, under.sitemap];
         let exclude = [self.exclude, under.exclude];
         layered! {
             self, under,
             profile rate limits policy labels burst in_flight law key concurrency max_hosts max_rps
             site_rps memory_cap coordinator on_unavailable store store_password_file store_unavailable
             lease token_file client retry retries backoff jitter retry_budget breaker cut give_up_after
-            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state since retry_failed,
+            timeout max_body accept max_redirects deadline max_pages max_bytes connect_timeout ca proxy_by method bearer_file basic_file data data_file user_agent robots_token save output summary state since retry_failed follow depth pages_per_host warc warc_size,
             proxy: proxy.into_iter().find(|proxies| !proxies.is_empty()).unwrap_or_default(),
             resolve: resolve.into_iter().find(|rules| !rules.is_empty()).unwrap_or_default(),
             row_header: row_header.into_iter().find(|names| !names.is_empty()).unwrap_or_default(),
@@ -319,6 +343,8 @@ impl Knobs {
             ipv6: self.ipv6 || under.ipv6 && !self.ipv4,
             include: include.into_iter().find(|patterns| !patterns.is_empty()).unwrap_or_default(),
             exclude: exclude.into_iter().find(|patterns| !patterns.is_empty()).unwrap_or_default(),
+            sitemap: sitemap.into_iter().find(|urls| !urls.is_empty()).unwrap_or_default(),
+            sitemaps: self.sitemaps || under.sitemaps,
             header: header.into_iter().find(|fields| !fields.is_empty()).unwrap_or_default(),
             idempotency_key: self.idempotency_key || under.idempotency_key,
             again: self.again || under.again,

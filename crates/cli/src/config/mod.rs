@@ -13,6 +13,8 @@ mod in_force;
 mod knobs;
 mod labels;
 mod request;
+mod site;
+mod warc;
 mod words;
 
 pub(crate) use again::{AgainSettings, FailedPages, Wanted};
@@ -23,6 +25,8 @@ pub(crate) use in_force::cut_in_force;
 pub(crate) use knobs::Knobs;
 pub(crate) use labels::Labels;
 pub(crate) use request::{RequestSettings, field, first_secret, header, method_of};
+pub(crate) use site::{Follow, Scope, SiteSettings};
+pub(crate) use warc::WarcSettings;
 pub(crate) use words::{
     KeyKind, LawName, OnUnavailableName, Profile, ProxyBy, RetryName, StoreUnavailable, SummaryForm,
 };
@@ -84,6 +88,8 @@ pub(crate) struct Settings {
     pub(crate) request: RequestSettings,
     pub(crate) bounds: Bounds,
     pub(crate) connect: ConnectSettings,
+    pub(crate) site: SiteSettings,
+    pub(crate) warc: Option<WarcSettings>,
     pub(crate) robots: bool,
     pub(crate) user_agent: String,
     /// The product token that selects the robots.txt rules.
@@ -134,6 +140,8 @@ impl Settings {
         let again = AgainSettings::checked(&mut knobs)?;
         let row_headers = row_headers(&knobs)?;
         let connect = ConnectSettings::checked(&mut knobs)?;
+        let site = SiteSettings::checked(&mut knobs)?;
+        let warc = WarcSettings::checked(&mut knobs)?;
         let numbers = OperatorNumbers {
             rate: knobs.rate.as_ref().map(|rate| rate.per_s),
             burst: knobs.burst,
@@ -217,6 +225,8 @@ impl Settings {
             request,
             bounds,
             connect,
+            site,
+            warc,
             robots: !knobs.no_robots && profile == Profile::Crawler,
             user_agent,
             robots_token,

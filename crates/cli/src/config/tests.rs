@@ -177,6 +177,10 @@ fn the_example_shows_every_key_and_is_valid() {
             "resolve",
             "insecure",
             "retry-failed",
+            "sitemap",
+            "follow",
+            "depth",
+            "pages-per-host",
         ];
         others.iter().any(|other| line.starts_with(other))
     };

@@ -11,8 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Names;
+use super::add::LeftOut;
 use super::crawl::Crawl;
 use super::defaults::Defaults;
+use super::filter::Filter;
 use super::full_disk::{FullDisk, NO_ROOM, Place};
 use super::lanes::{Job, Lanes, Take};
 use super::limits::{Leave, Limits};
@@ -26,6 +28,7 @@ use super::state::sent::SentLog;
 use super::state::store::{Batch, Store};
 use super::transport::client::Clients;
 use super::transport::egresses::Egresses;
+use super::warc::Warc;
 use crate::config::Settings;
 use crate::exit::io_words;
 use crate::risks::Risks;
@@ -43,9 +46,11 @@ pub(crate) struct Engine {
     pub(crate) clients: Clients,
     pub(crate) egresses: Egresses,
     pub(crate) defaults: Defaults,
+    pub(crate) filter: Filter,
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
+    pub(crate) warc: Option<Warc>,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
     pub(crate) once: Option<OnceLog>,
@@ -76,6 +81,11 @@ pub(crate) struct Engine {
     seed: AtomicU64,
     /// The number of hosts of the run so far.
     hosts: AtomicUsize,
+    /// The number of new pages of the run. Held while pages are added.
+    pub(super) pages_new: Mutex<u64>,
+    /// Whether `--max-pages` left out pages that answers name.
+    pub(super) is_full: AtomicBool,
+    pub(super) left_out: LeftOut,
 }
 
 /// The state under the one lock.
@@ -91,9 +101,11 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) clients: Clients,
     pub(crate) defaults: Defaults,
+    pub(crate) filter: Filter,
     pub(crate) policy: Policy,
     pub(crate) crawl: Crawl,
     pub(crate) output: Output,
+    pub(crate) warc: Option<Warc>,
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
     pub(crate) once: Option<OnceLog>,
@@ -112,9 +124,11 @@ impl Engine {
             limits,
             clients,
             defaults,
+            filter,
             policy,
             crawl,
             output,
+            warc,
             store,
             sent,
             once,
@@ -133,9 +147,11 @@ impl Engine {
             limits,
             clients,
             defaults,
+            filter,
             policy,
             crawl,
             output,
+            warc,
             store,
             sent,
             once,
@@ -160,6 +176,9 @@ impl Engine {
             restored: Mutex::default(),
             seed,
             hosts: AtomicUsize::new(0),
+            pages_new: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            left_out: LeftOut::default(),
         }
     }
 
@@ -264,7 +283,7 @@ impl Engine {
                     }
                 }
                 Take::Drop(lane, pending, why) => self.dropped(lane, &pending, &why),
-                Take::Finish(lane, page) => super::refusals::finish_kept(&self, lane, &page),
+                Take::Finish(lane, page) => super::refusals::finish_kept(&self, lane, page),
                 Take::Wait(until) if on_watch => {
                     self.keep_watch(until).await;
                     self.lock().watching = None;

@@ -23,6 +23,7 @@ use super::lanes::LaneId;
 use super::report::output::Written;
 use super::report::save::probe_file;
 use super::state::store::Store;
+use crate::config::WarcSettings;
 use crate::exit::{io_words, is_no_room};
 
 /// The room that a disk must have before the run goes on, in bytes. With less, it would be full
@@ -40,6 +41,7 @@ pub(super) const NO_ROOM: &str = "no space left on device";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Save,
+    Warc,
     Output,
     State,
 }
@@ -113,10 +115,12 @@ impl Engine {
         let path = match place {
             Place::Save => self.settings.save.as_deref(),
             Place::State => self.settings.state.as_deref(),
+            Place::Warc => self.settings.warc.as_ref().map(WarcSettings::folder),
             Place::Output => None,
         };
         let name = match (place, path) {
             (Place::Save, Some(dir)) => format!("--save {}", dir.display()),
+            (Place::Warc, Some(dir)) => format!("--warc in {}", dir.display()),
             (Place::State, Some(dir)) => format!("--state {}", dir.display()),
             _ => format!("--output {}", self.output.name()),
         };
@@ -223,6 +227,13 @@ impl Engine {
     fn find_room(&self) -> io::Result<()> {
         if let Some(dir) = &self.settings.save {
             probe(&probe_file(dir)?)?;
+        }
+        if let Some(warc) = &self.settings.warc {
+            probe(
+                &warc
+                    .folder()
+                    .join(format!(".politely-{}-room", std::process::id())),
+            )?;
         }
         if let Some(dir) = &self.settings.state {
             probe(&dir.join("room"))?;

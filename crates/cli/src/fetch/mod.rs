@@ -5,18 +5,22 @@
 //! | `input` | reads URLs into the crawl |
 //! | `lanes` | chooses the next request, and detects hosts that serve nothing |
 //! | `transport` | sends a request and reads its answer |
+//! | `warc` | writes the archive of all requests and answers |
 //! | `state` | stores what the run needs to continue after a kill |
+//! | `site` | finds the pages that sitemaps, feeds and links name |
 //! | `report` | result lines, saved bodies, progress, the summary and messages |
 //!
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
 //! the state that they share, `fill` takes pages out of the crawl, `filter` leaves URLs of the
-//! input out, `worker` sends one request, `outgoing` has its parts, `request` is what makes it more
-//! than a GET, `defaults` what the settings add to it, `finish` ends a page, `depart` chooses its
-//! egress, `retry` decides what follows a request that failed, `limits` asks for permits, `resolve`
-//! looks a host up where its address is its key, `rules` applies a policy, `own_machine` and
-//! `full_disk` pause the run, `robots` obeys robots.txt of each origin, `trace` sends spans and
-//! numbers to a collector, and `explain` reads a state folder for `politely explain`.
+//! input out, `add` adds pages to the crawl, `worker` sends one request, `outgoing` has its parts,
+//! `request` is what makes it more than a GET, `defaults` what the settings add to it, `finish` ends
+//! a page, `depart` chooses its egress, `retry` decides what follows a request that failed,
+//! `unsaved` what follows if this machine is at fault, `limits` asks for permits, `resolve` looks a
+//! host up where its address is its key, `rules` applies a policy, `own_machine` and `full_disk`
+//! pause the run, `robots` obeys robots.txt of each origin, `trace` sends spans and numbers to a
+//! collector, and `explain` reads a state folder for `politely explain`.
 
+mod add;
 mod crawl;
 mod defaults;
 mod depart;
@@ -41,9 +45,12 @@ mod retry;
 mod robots;
 mod robots_answer;
 mod rules;
+mod site;
 mod state;
 mod trace;
 mod transport;
+mod unsaved;
+mod warc;
 mod worker;
 
 use std::collections::HashMap;
@@ -128,7 +135,7 @@ pub(crate) fn fetch(
     collector: Option<Collector>,
 ) -> Result<Fetched, Wrong> {
     let resumable = settings.state.as_deref().is_some_and(state::is_resumable);
-    if sources.is_empty() && !resumable {
+    if sources.is_empty() && !resumable && settings.site.sitemaps.is_empty() {
         if std::io::stdin().is_terminal() {
             return Err(Wrong(
                 "no URLs: give some, or --input FILE, or pipe them in".to_owned(),
@@ -143,6 +150,7 @@ pub(crate) fn fetch(
         );
     }
     let filter = Filter::new(&settings.bounds)?;
+    let sitemaps = site::given(&settings.site.sitemaps)?;
     let limits = limits::Limits::new(&settings)?.traced_by(collector);
     let clients = client::Clients::new(&settings, limits.per_host())?;
     let clients = clients.reading_bodies(limits.needs_bodies());
@@ -165,6 +173,10 @@ pub(crate) fn fetch(
         spares(path, &sources, settings.state.as_deref())?;
     }
     let output = output_of(&settings, &crawl)?;
+    let warc = settings.warc.as_ref();
+    let warc = warc
+        .map(|warc| warc::Warc::open(warc, &settings))
+        .transpose()?;
     let talk = talk::Talk::default();
     tell_run(&talk, run, &crawl, earlier);
     let policy = retry::policy(&settings);
@@ -173,9 +185,11 @@ pub(crate) fn fetch(
         limits,
         clients,
         defaults,
+        filter,
         policy,
         crawl,
         output,
+        warc,
         store,
         sent,
         once,
@@ -186,7 +200,7 @@ pub(crate) fn fetch(
     engine.recover(known);
     let ingest = Ingest {
         sources,
-        filter,
+        sitemaps,
         is_complete,
         is_resumed,
     };
@@ -257,6 +271,7 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     showing.abort();
     keeping.abort();
     engine.settle_set_aside();
+    engine.left_out.tell(&engine.talk);
     let left = engine.lock().lanes.waiting() + engine.full_disk.held();
     engine.keep();
     engine.list_missing();

@@ -7,6 +7,7 @@ use url::Url;
 use super::engine::Engine;
 use super::lanes::pending::{Pending, Purpose};
 use super::request;
+use super::site;
 use super::transport::call::Body;
 
 /// The size up to which a robots.txt is read (RFC 9309, 2.5: at least 500 KiB).
@@ -38,7 +39,9 @@ pub(super) fn headers(engine: &Engine, pending: &mut Pending, url: &Url) -> Head
     let defaults = &engine.defaults;
     let mut headers = request::headers(request, defaults, pending.is_rewritten, pending.is_away);
     let save = engine.settings.save.as_deref();
-    let known = pending.known_validators();
+    // A page whose links are followed is needed itself.
+    let is_read = pending.page.sitemap().is_some() || site::follows(engine, pending);
+    let known = pending.known_validators().filter(|_| !is_read);
     pending.is_conditional = known.is_some_and(|known| known.apply(url, &mut headers, save));
     headers
 }
@@ -46,6 +49,7 @@ pub(super) fn headers(engine: &Engine, pending: &mut Pending, url: &Url) -> Head
 /// Returns the use of a body of a page, or of a robots.txt or a proof.
 pub(super) fn body<'a>(engine: &'a Engine, pending: &Pending) -> Body<'a> {
     match (&engine.settings.save, pending.purpose == Purpose::Page) {
+        (_, true) if pending.page.sitemap().is_some() => Body::Read(site::SITEMAP_MAX),
         (_, false) => Body::Keep(ROBOTS_MAX),
         (Some(dir), true) => Body::Save(dir, pending.page.id()),
         (None, true) => Body::Count,

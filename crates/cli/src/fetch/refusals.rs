@@ -32,6 +32,8 @@ pub(super) fn compare(
     // must not be requested twice cannot wait for one.
     let is_compared = !engine.limits.is_fleet() && pending.may_repeat();
     let (is_page, is_proof) = match pending.purpose {
+        // Its text says nothing about those of pages.
+        Purpose::Page if pending.page.sitemap().is_some() => (false, false),
         Purpose::Page => (true, false),
         Purpose::Proof => (false, true),
         Purpose::Robots(_) => (false, false),
@@ -142,7 +144,15 @@ pub(super) fn keep(
 }
 
 /// Ends a page that was kept, with its answer.
-pub(super) fn finish_kept(engine: &Engine, lane: LaneId, page: &Kept) {
+pub(super) fn finish_kept(engine: &Engine, lane: LaneId, mut page: Kept) {
+    if page.error.is_none()
+        && let Err(why) = engine.add_found(&mut page.pending)
+    {
+        engine.crawl_failed(&why);
+        let mut shared = engine.lock();
+        let now = engine.limits.now();
+        return shared.lanes.put_back(lane, page.pending, now, now);
+    }
     let name = {
         let mut shared = engine.lock();
         shared.lanes.over(lane, page.error.is_some());

@@ -255,7 +255,7 @@ pub(crate) fn content_type(body: &[u8]) -> HeaderValue {
 }
 
 /// Returns a random UUID (RFC 9562, version 4).
-fn random_uuid() -> Box<str> {
+pub(crate) fn random_uuid() -> Box<str> {
     let bits = u128::from(random()) << 64 | u128::from(random());
     let with_version = bits & !(0xf << 76) | 0x4 << 76;
     let id = with_version & !(0x3 << 62) | 0x2 << 62;

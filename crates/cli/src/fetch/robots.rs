@@ -53,6 +53,8 @@ pub(crate) struct Cached {
     pub(crate) fetched_unix_s: u64,
     /// `None` means that there is no robots.txt (4xx).
     pub(crate) body: Option<Vec<u8>>,
+    /// Whether the sitemaps that it names are in the crawl.
+    pub(crate) has_sitemaps: bool,
 }
 
 /// Returns the wall clock in seconds since 1970.

@@ -4,7 +4,9 @@ use super::engine::Engine;
 use super::lanes::LaneId;
 use super::last::{Last, came_back};
 use super::robots::{self, Cached, Rules, Standing};
+use super::site;
 use super::transport::answer::Came;
+use url::Url;
 
 /// Handles the answer to the robots.txt of lane `of`, last requested on lane `lane`, or its final
 /// failure.
@@ -29,6 +31,18 @@ pub(super) fn robots_over(
         Some((status, body)) => Rules::of(Some(status), body, &engine.settings.robots_token),
         None => None,
     };
+    let mut unkept = None;
+    let mut has_sitemaps = false;
+    if engine.settings.site.reads_robots
+        && let (true, Some((200..=299, body))) = (rules.is_some(), answer)
+    {
+        match read_sitemaps(engine, of, last, body) {
+            Ok(are_read) => has_sitemaps = are_read,
+            Err(why) => unkept = Some(why),
+        }
+    }
+    let rules = rules.filter(|_| unkept.is_none());
+    let error = unkept.as_deref().or(error);
     if rules.is_some() {
         let origin = engine.lock().lanes.lane(of).origin.to_string();
         let body = answer
@@ -39,6 +53,7 @@ pub(super) fn robots_over(
             Cached {
                 fetched_unix_s: robots::unix_now(),
                 body,
+                has_sitemaps,
             },
         );
     }
@@ -66,4 +81,30 @@ pub(super) fn robots_over(
     };
     lanes.robots_answered(of, standing, now);
     came_back(lanes, lane, now, Some(last), None);
+}
+
+/// Adds the sitemaps that the robots.txt of lane `of` names to the crawl. A host that only a
+/// redirect led to has no part in the run. Returns whether it has.
+fn read_sitemaps(
+    engine: &Engine,
+    of: LaneId,
+    last: &Last<'_>,
+    body: &[u8],
+) -> Result<bool, String> {
+    let (origin, has_pages) = {
+        let shared = engine.lock();
+        let lane = shared.lanes.lane(of);
+        (lane.origin.to_string(), lane.has_own_pages())
+    };
+    let Ok(home) = Url::parse(&origin) else {
+        return Ok(false);
+    };
+    if has_pages {
+        let sitemaps = site::of_robots(body, last.url, &home).sitemaps;
+        let added = engine.add_sitemaps(&sitemaps);
+        added.inspect_err(|why| {
+            engine.crawl_failed(why);
+        })?;
+    }
+    Ok(has_pages)
 }

@@ -7,8 +7,8 @@ use http::StatusCode;
 use politely::Plan;
 use politely::core::gate::HoldReason;
 use politely::core::host::Directions;
+use politely::core::key::Key;
 use politely::core::signal::{Report, Resource, Signal, WallClock, classify};
-use politely::core::{Timestamp, key::Key};
 use politely::policy::AnswerRule;
 use politely::redirect::follow;
 use url::Url;
@@ -16,7 +16,6 @@ use url::Url;
 use super::crawl::note::Validators;
 use super::depart::depart;
 use super::engine::Engine;
-use super::full_disk::Place;
 use super::lanes::pending::{Pending, Purpose};
 use super::lanes::{Job, LaneId};
 use super::last::{Last, came_back};
@@ -26,11 +25,15 @@ use super::own_machine;
 use super::refusals::{blames_host, blocked, compare, keep, say_doubt};
 use super::report::last_answer::LastAnswer;
 use super::report::output::Row;
+use super::report::page_fields::RowOfPage;
 use super::retry::{after_failure, is_served, status_words};
 use super::robots_answer::robots_over;
+use super::site;
 use super::transport::answer::{Answer, Came};
 use super::transport::call::Call;
+use super::transport::content::Content;
 use super::transport::egresses::NoEgress;
+use super::unsaved::{may_leave_again, not_kept, not_saved, unsent};
 
 /// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
@@ -70,8 +73,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         body: body(engine, &pending),
         is_once: pending.begins_again(),
         needs_start: leave.needs_body(),
+        reads_links: site::follows(engine, &pending),
     };
-    let (came, took) = match depart(engine, &mut leave, &mut pending, call).await {
+    let (mut came, took) = match depart(engine, &mut leave, &mut pending, call).await {
         Ok(ended) => ended,
         Err(NoEgress::Before(not_before)) => {
             drop(leave);
@@ -86,6 +90,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         drop(leave);
         return unsent(engine, lane, pending, engine.limits.now());
     }
+    let (content, exchange) = came.take_bodies();
     let plan = leave.plan.take();
     let (report, answer) = report(&came, took, &url, plan.as_ref());
     let ruled = leave.show(&came, &pending.attempt);
@@ -100,8 +105,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         report.signal = ruled.await.unwrap_or(report.signal);
     }
     follow_rule(engine, plan.as_ref(), &report, answer, &about);
-    if let Some(why) = came.no_room() {
-        return unsaved(engine, lane, pending, why);
+    if let Some(why) = not_saved(engine, &came, &url, exchange) {
+        return not_kept(engine, lane, pending, &why);
     }
     if report.signal.is_refusal() {
         pending.refused += 1;
@@ -134,10 +139,9 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     let next = next_step(engine, lane, &mut pending, &last, &directions);
     match (next, pending.purpose) {
-        (After::Over(error), Purpose::Page | Purpose::Proof) => match last.in_doubt() {
-            Some(alike) => keep(engine, lane, pending, &last, alike, error, None),
-            None => finish(engine, lane, &pending, Some(&last), error.as_deref()),
-        },
+        (After::Over(error), Purpose::Page | Purpose::Proof) => {
+            over(engine, lane, pending, &last, content, error);
+        }
         (After::Over(error), Purpose::Robots(of)) => {
             robots_over(engine, lane, of, &last, error.as_deref());
         }
@@ -147,6 +151,34 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         }
         (After::Onward(to), _) => onward(engine, lane, pending, to, &last),
     }
+}
+
+/// Ends a page with its last answer, or keeps it if that is in doubt. The pages that it names are
+/// in the crawl before it counts as done.
+fn over(
+    engine: &Engine,
+    lane: LaneId,
+    mut pending: Box<Pending>,
+    last: &Last<'_>,
+    content: Option<Content>,
+    error: Option<String>,
+) {
+    let content = content.filter(|_| error.is_none());
+    let error = error.or(site::read(
+        engine,
+        &mut pending,
+        last.url,
+        last.came,
+        content,
+    ));
+    if let Some(alike) = last.in_doubt() {
+        return keep(engine, lane, pending, last, alike, error, None);
+    }
+    if let Err(why) = engine.add_found(&mut pending) {
+        engine.crawl_failed(&why);
+        return not_kept(engine, lane, pending, &why);
+    }
+    finish(engine, lane, &pending, Some(last), error.as_deref());
 }
 
 /// Records in a page what its row and a later run need of an answer.
@@ -275,40 +307,6 @@ fn follow_rule(
     }
 }
 
-/// Puts a request back that did not leave, or whose answer cannot be kept: this machine is at
-/// fault, or no egress works. It does not leave before `not_before`.
-fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>, not_before: Timestamp) {
-    may_leave_again(engine, &pending);
-    let mut shared = engine.lock();
-    let lanes = &mut shared.lanes;
-    let now = engine.limits.now();
-    pending.attempts -= 1;
-    if pending.purpose == Purpose::Page && pending.is_untried() {
-        lanes.tried(lane);
-    }
-    lanes.put_back(lane, pending, now.max(not_before), now);
-    lanes.came_back(lane, now);
-}
-
-/// Records that a request may leave again, since the server did not process it. A redirect that
-/// follows one that was processed changes nothing.
-fn may_leave_again(engine: &Engine, pending: &Pending) {
-    if !pending.is_rewritten {
-        engine.forget_once(pending);
-    }
-}
-
-/// Handles an answer whose body has no room, because of `why`.
-fn unsaved(engine: &Engine, lane: LaneId, pending: Box<Pending>, why: &str) {
-    engine.no_room(Place::Save, why);
-    if pending.may_repeat() {
-        return unsent(engine, lane, pending, engine.limits.now());
-    }
-    let method = pending.method();
-    let error = format!("the answer was not saved: {why} ({method} is not sent twice)");
-    finish(engine, lane, &pending, None, Some(&error));
-}
-
 /// Returns the meaning of an answer, and the rule about answers that gave it.
 fn report<'a>(
     came: &Came,
@@ -374,7 +372,7 @@ fn is_accepted(engine: &Engine, pending: &Pending, answer: &Answer) -> bool {
 }
 
 /// Ends a page.
-fn finish(
+pub(super) fn finish(
     engine: &Engine,
     lane: LaneId,
     pending: &Pending,
@@ -422,7 +420,7 @@ fn finish(
         latency_ms: report.map_or(0, |report| report.latency.as_millis() as u64),
         saved,
         error,
-        page: pending.page.request.as_deref().into(),
+        page: RowOfPage::of(&pending.page),
         answer: pending.answer.as_deref(),
         ..Row::default()
     };

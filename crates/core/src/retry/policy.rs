@@ -259,9 +259,8 @@ impl Policy {
             is_plain: report.signal == Signal::UrlError,
             reply: match (report.status, report.failure) {
                 (None, Some(Failure::Connect)) => Reply::Unreachable,
-                (None, Some(Failure::CutOff)) => Reply::Answered,
+                (Some(_), _) | (None, Some(Failure::CutOff)) => Reply::Answered,
                 (None, _) => Reply::Silent,
-                (Some(_), _) => Reply::Answered,
             },
             asked_wait: report.retry_after.filter(|_| !url_fault),
             company,

@@ -87,6 +87,12 @@ impl Availability {
     }
 }
 
+/// Returns the addresses in the `Sitemap` lines of a robots.txt, as they are written. They are for
+/// every agent. `body` is decoded ([`mod@crate::coding`]).
+pub fn sitemaps(body: &[u8]) -> Vec<String> {
+    parse::sitemaps(body)
+}
+
 /// The rules of one origin's robots.txt for one product token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Robots {

@@ -27,6 +27,9 @@ pub(super) fn parse(body: &[u8], agent: &str) -> Robots {
         let Some((field, value)) = field(line) else {
             continue;
         };
+        if field == Field::Sitemap {
+            continue;
+        }
         if field == Field::UserAgent {
             for (group, named) in [
                 (&mut ours, names(value, agent)),
@@ -55,6 +58,18 @@ pub(super) fn parse(body: &[u8], agent: &str) -> Robots {
         rules: group.rules,
         crawl_delay: group.delay,
     }
+}
+
+/// Returns the values of the `Sitemap` lines, which belong to no group.
+pub(super) fn sitemaps(body: &[u8]) -> Vec<String> {
+    let text = decode(cut(body));
+    let lines = text.split(|byte| matches!(byte, b'\n' | b'\r' | 0));
+    let values = lines
+        .filter_map(field)
+        .filter(|(field, _)| *field == Field::Sitemap);
+    values
+        .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+        .collect()
 }
 
 /// Returns whether a `User-agent` value names this token.
@@ -104,12 +119,13 @@ enum Field {
     Disallow,
     CrawlDelay,
     RequestRate,
+    Sitemap,
 }
 
 impl Field {
     /// The misspellings are those that Google, Protego and crawler-commons met often enough to
     /// accept.
-    const NAMES: [(&'static str, Self); 19] = [
+    const NAMES: [(&'static str, Self); 21] = [
         ("disallow", Self::Disallow),
         ("allow", Self::Allow),
         ("user-agent", Self::UserAgent),
@@ -129,6 +145,8 @@ impl Field {
         ("crawl delay", Self::CrawlDelay),
         ("crawl_delay", Self::CrawlDelay),
         ("request rate", Self::RequestRate),
+        ("sitemap", Self::Sitemap),
+        ("site-map", Self::Sitemap),
     ];
 
     fn named(name: &[u8]) -> Option<Self> {

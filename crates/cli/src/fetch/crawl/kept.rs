@@ -227,6 +227,15 @@ impl Kept {
         Ok(())
     }
 
+    /// Returns the number of pages that a domain ever had.
+    pub(crate) fn pages_of(&self, domain: &str) -> Result<u64, String> {
+        let inner = self.lock();
+        match inner.frontier.domain(&self.name, domain, self.now()) {
+            Err(FrontierError::UnknownCrawl(_) | FrontierError::UnknownDomain(..)) => Ok(0),
+            status => status.map(|it| it.counts.pages).map_err(|why| words(&why)),
+        }
+    }
+
     /// Calls `each` with every origin that has pages in the queue, and their number.
     pub(crate) fn origins(&self, mut each: impl FnMut(&str, u32)) -> Result<(), String> {
         let mut after = String::new();

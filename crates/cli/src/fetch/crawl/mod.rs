@@ -22,6 +22,7 @@ use url::{Position, Url};
 use super::lanes::LaneId;
 use super::lanes::pending::Page;
 use super::request::PageRequest;
+use super::site::named::Named;
 use crate::exit::io_words;
 pub(crate) use kept::{Finished, Kept};
 use note::Note;
@@ -151,24 +152,31 @@ pub(crate) fn input_page(
     ValidPage::of_url(url, key, metadata).map_err(|why| why.to_string())
 }
 
-/// Returns the domain of a URL: its origin, without a login.
-fn domain_of(url: &Url) -> Result<Key, politely::core::key::KeyError> {
+/// Returns the domain of a URL: its origin.
+pub(crate) fn domain_of(url: &Url) -> Result<Key, politely::core::key::KeyError> {
+    Key::custom(&origin_of(url))
+}
+
+/// Returns the origin of a URL, without a login.
+pub(crate) fn origin_of(url: &Url) -> String {
     let host = &url[Position::BeforeHost..Position::BeforePath];
-    Key::custom(&format!("{}://{host}", url.scheme()))
+    format!("{}://{host}", url.scheme())
 }
 
 fn page(taken: TakenPage) -> Page {
     let (note, stored) = Note::split(&taken.metadata);
     let note = (note != Note::default()).then(|| Box::new(note));
     let request = PageRequest::read(stored).map(Box::new);
-    let given = match &request {
-        Some(_) => "",
-        None => std::str::from_utf8(stored).unwrap_or_default(),
+    let named = Named::read(stored).map(Box::new);
+    let given = match (&request, &named) {
+        (None, None) => std::str::from_utf8(stored).unwrap_or_default(),
+        _ => "",
     };
     Page {
         url: taken.url.into(),
         given: (!given.is_empty()).then(|| given.into()),
         request,
+        named,
         note,
     }
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 /// The first byte of metadata with a note. No URL and no stored request begins with it.
-const MARK: u8 = 1;
+const MARK: u8 = 2;
 /// The longest `ETag` or Last-Modified that is kept, in bytes. Servers send less than 100.
 const VALIDATOR_MAX: usize = 512;
 /// The longest reason of a failure that is kept, in characters.

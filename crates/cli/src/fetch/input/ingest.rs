@@ -1,23 +1,20 @@
 //! Reads the input into the crawl, line by line, while pages are already being fetched.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use politely_frontier::{Answer, ValidPage};
+use politely_frontier::ValidPage;
 use url::Url;
 
 use super::json;
 use super::lines::{LINE_MAX, Line, Place, Sources, shown, without_login};
 use crate::exit::Wrong;
-use crate::fetch::crawl::{Crawl, Kept, input_page};
+use crate::fetch::add::BATCH;
+use crate::fetch::crawl::{Kept, input_page};
 use crate::fetch::engine::Engine;
-use crate::fetch::filter::Filter;
-use crate::fetch::lanes::{LaneId, Lanes};
 use crate::fetch::report::output::Row;
 use crate::fetch::request::{LineRequest, PageRequest};
-
-/// The pages that are added in one call. A batch is long enough to be cheap and short enough that
-/// no worker waits long.
-const BATCH: usize = 500;
+use crate::fetch::site;
 
 /// The result of reading the input.
 #[derive(Debug, Default)]
@@ -28,10 +25,6 @@ pub(crate) struct Ingested {
     pub(crate) cut: bool,
     /// The number of lines whose page the crawl had before.
     pub(crate) known: u64,
-    /// The number of pages that are new.
-    pub(crate) new: u64,
-    /// The number of URLs that a pattern left out.
-    pub(crate) left_out: u64,
     /// Whether `--max-pages` left a part of the input unread.
     pub(crate) is_partial: bool,
 }
@@ -39,7 +32,8 @@ pub(crate) struct Ingested {
 /// The input and its state at the start.
 pub(crate) struct Ingest {
     pub(crate) sources: Sources,
-    pub(crate) filter: Filter,
+    /// The sitemaps of the settings.
+    pub(crate) sitemaps: Vec<Url>,
     /// Whether an earlier process read its whole input.
     pub(crate) is_complete: bool,
     /// Whether an earlier process began the run.
@@ -56,7 +50,10 @@ impl Ingest {
             }
             ingested.cut = true;
         }
-        if let Err(why) = engine.crawl.close_input() {
+        // Answers may name further pages until the end.
+        if !engine.settings.site.finds_pages()
+            && let Err(why) = engine.crawl.close_input()
+        {
             engine.lose_crawl(&why);
         }
         engine.lock().lanes.close_input();
@@ -68,11 +65,16 @@ impl Ingest {
         if self.is_resumed {
             resume(engine)?;
         }
+        for url in std::mem::take(&mut self.sitemaps) {
+            let home = url.clone();
+            let sitemap = site::sitemap(url, &home).map_err(Wrong)?;
+            retried(engine, || engine.add_sitemaps(&sitemap.sitemaps))?;
+        }
         if self.sources.is_empty() {
             if let Some(kept) = engine.crawl.kept().filter(|kept| kept.fetches_again()) {
                 return all_again(engine, kept, ingested);
             }
-            if !self.is_complete {
+            if !self.is_complete && self.is_resumed {
                 engine.talk.say(
                     "warning: the input was cut when the last run ended; give it again to add the rest",
                 );
@@ -82,7 +84,6 @@ impl Ingest {
         complete(engine, false)?;
         let mut batch = Batch {
             engine,
-            filter: &self.filter,
             ingested,
             pages: Vec::with_capacity(BATCH),
         };
@@ -99,7 +100,7 @@ impl Ingest {
                 batch.flush()?;
             }
             if batch.len_max() == 0 {
-                let most = batch.ingested.new;
+                let most = engine.settings.bounds.pages_max.unwrap_or_default();
                 let text = format!(
                     "--max-pages: {most} pages are taken; the rest of the input is not read"
                 );
@@ -110,11 +111,6 @@ impl Ingest {
         }
         batch.flush()?;
         complete(engine, true)?;
-        if ingested.left_out > 0 {
-            let left_out = ingested.left_out;
-            let text = format!("{left_out} URLs are left out by --include or --exclude");
-            engine.talk.say(&text);
-        }
         if let Some(kept) = engine.crawl.kept() {
             tell_unrepeated(engine, kept);
         }
@@ -136,7 +132,6 @@ fn all_again(engine: &Arc<Engine>, kept: &Kept, ingested: &mut Ingested) -> Resu
                 engine.enqueue([(&url, pages)].into_iter());
                 engine.look_again();
             }
-            ingested.new += u64::from(pages);
             ingested.cut = engine.is_stopping();
             !ingested.cut
         });
@@ -200,7 +195,6 @@ fn lost(engine: &Engine, why: &str) -> Wrong {
 /// Pages on their way into the crawl.
 struct Batch<'a> {
     engine: &'a Arc<Engine>,
-    filter: &'a Filter,
     ingested: &'a mut Ingested,
     pages: Vec<(Url, ValidPage)>,
 }
@@ -222,7 +216,12 @@ impl Batch<'_> {
             json::read(line).and_then(|read| self.json_page(read))
         };
         match page {
-            Ok((url, _)) if !self.filter.lets(&url) => self.ingested.left_out += 1,
+            Ok((url, _)) if !self.engine.filter.lets(&url) => {
+                self.engine
+                    .left_out
+                    .patterns
+                    .fetch_add(1, Ordering::Relaxed);
+            }
             Ok(page) => self.pages.push(page),
             Err(why) => self.malformed(line, place, &why)?,
         }
@@ -231,8 +230,7 @@ impl Batch<'_> {
 
     /// Returns the most pages that are added in one call.
     fn len_max(&self) -> usize {
-        let most = self.engine.settings.bounds.pages_max.unwrap_or(u64::MAX);
-        most.saturating_sub(self.ingested.new).min(BATCH as u64) as usize
+        self.engine.room_for_pages().min(BATCH as u64) as usize
     }
 
     fn json_page(&self, read: json::Read) -> Result<(Url, ValidPage), String> {
@@ -293,77 +291,22 @@ impl Batch<'_> {
             return Ok(());
         }
         let (urls, pages): (Vec<Url>, Vec<ValidPage>) = self.pages.drain(..).unzip();
-        let (engine, mut full) = (self.engine, false);
-        let mut answered = |answers: &[Answer]| {
-            let count = |wanted: &Answer| answers.iter().filter(|answer| *answer == wanted).count();
-            self.ingested.known += count(&Answer::Known) as u64;
-            self.ingested.new += count(&Answer::New) as u64;
-            full = count(&Answer::Full) > 0;
-        };
-        let is_new = |answer: &Answer| *answer == Answer::New;
-        let put = loop {
-            let put = match &engine.crawl {
-                Crawl::Kept(kept) => kept.put(&pages, |answers| {
-                    answered(&answers);
-                    let added = urls.iter().zip(&answers);
-                    let added = added.filter(|(_, answer)| is_new(answer));
-                    engine.enqueue(added.map(|(url, _)| (url, 1)));
-                }),
-                Crawl::Vanishing(vanishing) => {
-                    let lanes = engine.lanes_of(&urls);
-                    let given = lanes.iter().copied().zip(&pages);
-                    vanishing.put(given, |answers| {
-                        answered(&answers);
-                        let mut shared = engine.lock();
-                        let now = engine.limits.now();
-                        let added = lanes.iter().zip(&answers);
-                        for (lane, _) in added.filter(|(_, answer)| is_new(answer)) {
-                            shared.lanes.add(*lane, 1, now);
-                        }
-                    })
-                }
-            };
-            engine.look_again();
-            match put {
-                Err(why) if engine.waits_for_room(&why) => {}
-                put => break put,
-            }
-        };
-        match put {
-            Ok(()) if full => Err(lost(engine, "the crawl has 4 billion pages or hosts")),
-            other => other.map_err(|why| lost(engine, &why)),
+        let engine = self.engine;
+        let (_, added) = retried(engine, || engine.add(&urls, &pages))?;
+        self.ingested.known += added.known;
+        if added.is_full {
+            return Err(lost(engine, "the crawl has 4 billion pages or hosts"));
         }
+        Ok(())
     }
 }
 
-impl Engine {
-    /// Counts pages that are in the crawl now in the lanes of their origins.
-    fn enqueue<'a>(&self, pages: impl Iterator<Item = (&'a Url, u32)>) {
-        let mut shared = self.lock();
-        let now = self.limits.now();
-        for (url, count) in pages {
-            let lane = self.lane_of(&mut shared.lanes, url);
-            shared.lanes.add(lane, count, now);
+/// Adds pages, again while the disk is full.
+fn retried<T>(engine: &Engine, add: impl Fn() -> Result<T, String>) -> Result<T, Wrong> {
+    loop {
+        match add() {
+            Err(why) if engine.waits_for_room(&why) => {}
+            added => return added.map_err(|why| lost(engine, &why)),
         }
-        self.set_hosts(shared.lanes.all().len());
-    }
-
-    /// Returns the lanes of URLs.
-    fn lanes_of(&self, urls: &[Url]) -> Vec<LaneId> {
-        let mut shared = self.lock();
-        let lanes = urls.iter().map(|url| self.lane_of(&mut shared.lanes, url));
-        let lanes = lanes.collect();
-        self.set_hosts(shared.lanes.all().len());
-        lanes
-    }
-
-    fn lane_of(&self, lanes: &mut Lanes, url: &Url) -> LaneId {
-        // A lane without keys gets its host's key when it is resolved.
-        let keys = || self.limits.keys(url).unwrap_or_default();
-        let (lane, is_new) = lanes.lane_of(url, keys);
-        if is_new {
-            self.introduce(lanes.lane_mut(lane));
-        }
-        lane
     }
 }

@@ -167,6 +167,11 @@ impl Lane {
             .map_or(&self.origin, |keys| keys[0].as_str())
     }
 
+    /// Returns whether the run has pages of its origin, and does not only pass it in redirects.
+    pub(crate) const fn has_own_pages(&self) -> bool {
+        self.added > 0
+    }
+
     /// Returns the number of pages that wait.
     pub(crate) fn pages_waiting(&self) -> usize {
         self.untried() + self.returned.len()

@@ -11,7 +11,10 @@ use super::LaneId;
 use crate::fetch::crawl::note::{Note, SavedBody, Validators};
 use crate::fetch::report::last_answer::{LastAnswer, Redirect};
 use crate::fetch::report::output::Row;
+use crate::fetch::report::page_fields::RowOfPage;
 use crate::fetch::request::PageRequest;
+use crate::fetch::site::found::Found;
+use crate::fetch::site::named::{Link, Named, Sitemap};
 
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub(crate) struct Page {
     pub(crate) given: Option<Box<str>>,
     /// The request, if it is more than a GET of the URL.
     pub(crate) request: Option<Box<PageRequest>>,
+    /// How the page was found, if no line of the input names it.
+    pub(crate) named: Option<Box<Named>>,
     /// The note of the last visit, if there is one.
     pub(crate) note: Option<Box<Note>>,
 }
@@ -69,30 +74,60 @@ pub(crate) struct Page {
 impl Page {
     /// Returns the URL as it was given.
     pub(crate) fn given(&self) -> &str {
-        match &self.request {
-            Some(request) => request.given.as_deref().unwrap_or(&request.url),
-            None => self.given.as_deref().unwrap_or(&self.url),
+        match (&self.request, self.sitemap()) {
+            (Some(request), _) => request.given.as_deref().unwrap_or(&request.url),
+            (None, Some(sitemap)) => &sitemap.url,
+            (None, None) => self.given.as_deref().unwrap_or(&self.url),
         }
+    }
+
+    /// Returns the sitemap, if it is one and no page.
+    pub(crate) fn sitemap(&self) -> Option<&Sitemap> {
+        match self.named.as_deref() {
+            Some(Named::Sitemap(sitemap)) => Some(sitemap),
+            _ => None,
+        }
+    }
+
+    /// Returns how a link led to it, if one did.
+    pub(crate) fn link(&self) -> Option<Link> {
+        match self.named.as_deref() {
+            Some(Named::Page(link)) => Some(*link),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the page is not of the origin that the input names.
+    fn is_away(&self) -> bool {
+        self.named.as_ref().is_some_and(|named| named.is_away())
     }
 
     /// Returns the URL to request.
     pub(crate) fn address(&self) -> Option<Url> {
-        let url = self.request.as_ref().map_or(&self.url, |it| &it.url);
+        let url = match (&self.request, self.sitemap()) {
+            (Some(request), _) => &request.url,
+            (None, Some(sitemap)) => &sitemap.url,
+            (None, None) => &self.url,
+        };
         // The crawl has URLs that were parsed.
         Url::parse(url).ok()
     }
 
     /// Returns what the crawl stores of the page beside its URL and its note.
     fn stored(&self) -> Vec<u8> {
-        match (&self.request, &self.given) {
-            (Some(request), _) => request.stored(),
-            (None, given) => given.as_deref().unwrap_or_default().into(),
+        match (&self.request, &self.named, &self.given) {
+            (Some(request), _, _) => request.stored(),
+            (None, Some(named), _) => named.stored(),
+            (None, None, given) => given.as_deref().unwrap_or_default().into(),
         }
     }
 
-    /// Returns the number of a request that is not a GET without a body.
+    /// Returns the number of a request that is not a GET without a body, or of a sitemap.
     pub(crate) fn id(&self) -> Option<u128> {
-        self.request.as_ref().and_then(|request| request.id())
+        match (&self.request, self.sitemap()) {
+            (Some(request), _) => request.id(),
+            (None, sitemap) => sitemap.map(Sitemap::id),
+        }
     }
 
     fn method(&self) -> Method {
@@ -142,7 +177,7 @@ pub(crate) struct Pending {
     is_temporary: bool,
     /// Whether a redirect made it a GET without a body.
     pub(crate) is_rewritten: bool,
-    /// Whether a redirect led it out of the origin of its page.
+    /// Whether a link or a redirect led it out of the origin of the input.
     pub(crate) is_away: bool,
     /// Whether the page began again at its own URL. Its failures then count together.
     began_again: bool,
@@ -151,6 +186,8 @@ pub(crate) struct Pending {
     pub(crate) trouble: Option<Box<str>>,
     /// Time at the head of the queue without a permit, in microseconds.
     pub(crate) waited_us: u64,
+    /// The pages that its answer names.
+    pub(crate) found: Option<Box<Found>>,
 }
 
 impl Pending {
@@ -169,15 +206,16 @@ impl Pending {
             refused: 0,
             blames_host: false,
             attempt: Attempt::first(page.method()),
+            is_away: page.is_away(),
             page,
             failed_at: home,
             is_temporary: false,
             is_rewritten: false,
-            is_away: false,
             began_again: false,
             through: Through::default(),
             trouble: None,
             waited_us: 0,
+            found: None,
         }
     }
 
@@ -234,7 +272,8 @@ impl Pending {
 
     /// Returns whether it is a plain GET of a page, so that its URL can be a proof later.
     pub(crate) fn is_plain_page(&self) -> bool {
-        self.purpose == Purpose::Page && self.page.request.is_none()
+        let is_plain = self.page.request.is_none() && self.page.sitemap().is_none();
+        self.purpose == Purpose::Page && is_plain
     }
 
     /// Returns the number of a page's request that must not be sent twice.
@@ -326,7 +365,7 @@ impl Pending {
         self.redirects.clear();
         self.is_temporary = false;
         self.is_rewritten = false;
-        self.is_away = false;
+        self.is_away = self.page.is_away();
         self.began_again = true;
         self.blames_host = false;
     }
@@ -343,7 +382,7 @@ impl Pending {
             refused: self.refused,
             wait_ms: self.waited_us / 1000,
             error: Some(why),
-            page: self.page.request.as_deref().into(),
+            page: RowOfPage::of(&self.page),
             answer: self.answer.as_deref(),
             ..Row::default()
         }

@@ -195,6 +195,8 @@ mod tests {
             headers: header.into_iter().collect(),
             latency: Duration::ZERO,
             bytes: body.len() as u64,
+            content: None,
+            exchange: None,
             start: body.to_owned().into(),
             wire: Wire::default(),
             spoiled: None,

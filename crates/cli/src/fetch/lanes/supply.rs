@@ -3,12 +3,27 @@
 use std::sync::Arc;
 
 use politely::core::Timestamp;
+use url::Url;
 
 use super::lane::Awaited;
 use super::pending::{Page, Pending};
 use super::{LaneId, Lanes};
+use crate::fetch::crawl::origin_of;
+use crate::fetch::robots::Rules;
 
 impl Lanes {
+    /// Returns the rules of the origin of `url`, if they are known.
+    pub(crate) fn rules_of(&self, url: &Url) -> Option<Arc<Rules>> {
+        let id = self.by_origin.get(&*origin_of(url))?;
+        self.all[*id as usize].robots.rules().map(Arc::clone)
+    }
+
+    /// Returns the number of pages of the origin of `url` that were ever added.
+    pub(crate) fn pages_added(&self, url: &Url) -> u64 {
+        let id = self.by_origin.get(&*origin_of(url));
+        id.map_or(0, |id| self.all[*id as usize].added)
+    }
+
     /// Returns the origin of a lane, and how many of its pages to take, at most `most`.
     pub(crate) fn fill_len(&mut self, id: LaneId, most: u32, now: Timestamp) -> (Arc<str>, u32) {
         let lane = &mut self.all[id as usize];

@@ -29,10 +29,8 @@ fn lanes(robots: bool, urls: &[(&str, u64)]) -> Lanes {
 /// A page whose URL ends with its number.
 pub(super) fn page(url: &str, number: u64) -> Page {
     Page {
-        request: None,
         url: format!("{url}?{number}").into(),
-        given: None,
-        note: None,
+        ..Page::default()
     }
 }
 

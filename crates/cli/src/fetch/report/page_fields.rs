@@ -4,21 +4,22 @@ use serde::ser::{Error as _, SerializeMap as _};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::fetch::request::PageRequest;
+use crate::fetch::lanes::pending::Page;
 
 /// The fields of a result line about the request of its page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowOfPage<'a> {
-    /// The number of a request that is not a GET of its URL without a body.
+    /// The number of a request that is not a GET of its URL without a body, or of a sitemap.
     pub(crate) request: Option<u128>,
     /// The `meta` of the input line, as it came.
     pub(crate) meta: Option<&'a str>,
 }
 
-impl<'a> From<Option<&'a PageRequest>> for RowOfPage<'a> {
-    fn from(request: Option<&'a PageRequest>) -> Self {
+impl<'a> RowOfPage<'a> {
+    pub(crate) fn of(page: &'a Page) -> Self {
+        let request = page.request.as_deref();
         Self {
-            request: request.and_then(PageRequest::id),
+            request: page.id(),
             meta: request.and_then(|request| request.meta.as_deref()),
         }
     }

@@ -149,7 +149,10 @@ impl Engine {
                 .body
                 .as_ref()
                 .map_or((404, &b""[..]), |body| (200, body));
+            // Its sitemaps are read once, also if an earlier run did not want them.
+            let is_read = cached.has_sitemaps || !self.settings.site.reads_robots;
             if left > 0
+                && is_read
                 && let Some(rules) = Rules::of(Some(status), body, &self.settings.robots_token)
             {
                 let until = self.limits.now() + Duration::from_secs(left);

@@ -272,6 +272,7 @@ mod tests {
         let cached = Cached {
             fetched_unix_s: 5,
             body: Some(b"User-agent: *".to_vec()),
+            has_sitemaps: true,
         };
         let store = Store::open(dir.path()).unwrap();
         assert!(!store.input_complete().unwrap());

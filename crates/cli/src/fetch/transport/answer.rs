@@ -11,6 +11,8 @@ use politely::core::fault::machine::Trouble;
 use politely::core::signal::{Failure, Outcome};
 
 use super::body::Enough;
+use super::content::Content;
+use crate::fetch::warc::Exchange;
 
 /// The result of an attempt.
 #[expect(
@@ -35,6 +37,14 @@ impl Came {
     /// Returns whether an answer came that nothing spoiled.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self, Self::Answer(answer) if answer.spoiled.is_none())
+    }
+
+    /// Takes out the body that is read later, and the exchange for the archive.
+    pub(crate) fn take_bodies(&mut self) -> (Option<Content>, Option<Box<Exchange>>) {
+        match self {
+            Self::Answer(answer) => (answer.content.take(), answer.exchange.take()),
+            Self::Failed(_) => (None, None),
+        }
     }
 
     /// Returns whether it is certain that no request has reached the host.
@@ -78,6 +88,10 @@ pub(crate) struct Answer {
     /// The beginning of the body, which identifies block pages. It is the whole body if that was
     /// wanted.
     pub(crate) start: Bytes,
+    /// The body of a page that names others.
+    pub(crate) content: Option<Content>,
+    /// The exchange for the archive, if there is one.
+    pub(crate) exchange: Option<Box<Exchange>>,
     /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
     /// The file of the body, if it is saved.
@@ -110,6 +124,8 @@ impl Answer {
             bytes: 0,
             wire,
             start: Bytes::new(),
+            content: None,
+            exchange: None,
             spoiled: None,
             saved: None,
             no_room: None,

@@ -4,7 +4,7 @@
 //! costs only its allowance. The allowance counts decoded bytes, and decoding works in steps of 32
 //! KB. So a body that unpacks to gigabytes is dropped at the same mark.
 
-use std::io;
+use std::io::{self, Write as _};
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
@@ -13,6 +13,7 @@ use politely::coding::{CodingError, Codings, Decoder, Flow};
 use politely::core::fault::machine::Trouble;
 use politely::core::signal::Failure;
 
+use super::content::Content;
 use crate::exit::{io_words, is_no_room};
 use crate::fetch::report::save::Saving;
 
@@ -34,6 +35,8 @@ pub(super) struct Sink {
     /// The number of bytes kept from the beginning.
     start_max: usize,
     saving: Option<Saving>,
+    /// The whole body, if it is read later.
+    pub(super) content: Option<Content>,
     pub(super) bytes: u64,
     pub(super) start: Vec<u8>,
     /// Why the rest of the body is not read, if so.
@@ -129,10 +132,17 @@ impl Sink {
             bytes_max,
             start_max,
             saving,
+            content: None,
             bytes: 0,
             start: Vec::new(),
             enough: None,
         }
+    }
+
+    /// Keeps the whole body as well.
+    pub(super) fn with_content(mut self, content: Option<Content>) -> Self {
+        self.content = content;
+        self
     }
 
     /// Takes decoded bytes. Returns whether more are wanted.
@@ -140,7 +150,10 @@ impl Sink {
         self.bytes += part.len() as u64;
         let room = self.start_max.saturating_sub(self.start.len());
         self.start.extend_from_slice(&part[..part.len().min(room)]);
-        if self.bytes > self.bytes_max {
+        let kept = self.content.as_mut().map(|content| content.write_all(part));
+        if let Some(Err(why)) = kept {
+            self.enough = Some(Enough::not_saved(&why));
+        } else if self.bytes > self.bytes_max {
             self.enough = Some(Enough::TooLong);
         } else if let Some(Err(why)) = self.saving.as_mut().map(|saving| saving.push(part)) {
             self.enough = Some(Enough::not_saved(&why));

@@ -7,6 +7,7 @@ use http::{HeaderMap, Method};
 use url::Url;
 
 /// A request.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub(crate) method: &'a Method,
@@ -23,6 +24,8 @@ pub(crate) struct Call<'a> {
     pub(crate) is_once: bool,
     /// Whether the beginning of the body is needed, whatever the status.
     pub(crate) needs_start: bool,
+    /// Whether the links of the answer are read, if it is a page of HTML.
+    pub(crate) reads_links: bool,
 }
 
 /// The use of a body.
@@ -35,4 +38,6 @@ pub(crate) enum Body<'a> {
     Save(&'a Path, Option<u128>),
     /// Keep up to this many bytes and read no further.
     Keep(usize),
+    /// Read up to this many bytes into [`Content`](super::content::Content), and no further.
+    Read(u64),
 }

@@ -12,24 +12,27 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use politely::attempts::{
     PartialContent, REPEATS_MAX, Unprocessed, failure_of, trouble_of, unprocessed,
 };
-use politely::coding::{CodingError, Codings};
+use politely::coding::Codings;
 use politely::core::fault::machine::Trouble;
 use politely::core::signal::Failure;
 
 use super::answer::{Answer, Came, Lost};
 use super::body::{Enough, Intake, Sink, list_transfer_codings};
 use super::call::{Body, Call};
+use super::content;
 use super::cookies::Cookies;
 use super::egresses::WayFailed;
 use super::http1::Http1Origins;
 use super::proxy::ProxyError;
+use super::reading::read_body;
 use super::resolver::Resolver;
 use super::unexpected::{TEXT_MAX, may_hide_block};
-use super::ways::{BoxError, Head, Versions, Way, next};
+use super::ways::{BoxError, Head, Versions, Way};
 use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
 use crate::fetch::report::save::Saving;
+use crate::fetch::warc::{Exchange, SentHead};
 
 /// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
 pub(crate) struct Clients {
@@ -62,8 +65,6 @@ const DESCRIPTORS_APART: usize = 64;
 const DESCRIPTORS_USUAL: usize = 1024;
 /// Bytes of an unwanted body that are read to keep its connection.
 const DISCARD_MAX: u64 = 64 * 1024;
-/// How long the rest of such a body may take.
-const DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Clients {
     /// Keeps the beginning of each body, for rules about answers.
@@ -195,7 +196,7 @@ impl Clients {
     /// Returns whether an answer with `status` is what was wanted.
     fn is_good(&self, status: StatusCode, body: Body<'_>) -> bool {
         match body {
-            Body::Keep(_) => status.is_success(),
+            Body::Keep(_) | Body::Read(_) => status.is_success(),
             _ => self.settings.bounds.accepted.contains(status),
         }
     }
@@ -264,7 +265,10 @@ impl Clients {
         if let Some(cookies) = &self.cookies {
             cookies.keep(egress, url, &head.headers);
         }
+        let sent = head.extensions.get::<SentHead>();
+        let exchange = sent.map(|sent| Exchange::of(sent.clone(), call, &head).into());
         let mut answer = Answer::begun(head, wire);
+        answer.exchange = exchange;
         if *call.method == Method::HEAD {
             // Its fields describe a body that does not come.
             return Ok(Came::Answer(answer));
@@ -285,7 +289,7 @@ impl Clients {
         }
         answer.spoiled = unrequested_part(&answer, call);
         let fine = self.is_good(answer.status, body) && answer.spoiled.is_none();
-        let is_counted = fine && !matches!(body, Body::Keep(_));
+        let is_counted = fine && matches!(body, Body::Count | Body::Save(..));
         if is_counted
             && codings.is_identity()
             && announced(&answer.headers).is_some_and(|length| length > self.body_max)
@@ -309,41 +313,22 @@ impl Clients {
         };
         let (bytes_max, start_max) = match body {
             Body::Keep(max) => (allowance.min(max as u64), max),
+            Body::Read(max) if fine => (max, TEXT_MAX),
             _ if fine && !needs_start && !may_hide_block(&answer) => (allowance, 0),
             _ => (allowance, TEXT_MAX),
         };
         let path = saving.as_ref().map(|saving| saving.path().to_owned());
-        let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
-        let until = (!fine).then(|| tokio::time::Instant::now() + DISCARD_TIME_MAX);
-        loop {
-            let taken = match next(&mut coming, until).await {
-                Ok(Some(part)) => {
-                    answer.wire.bytes += part.len() as u64;
-                    intake.push(&part)
-                }
-                Ok(None) => intake.end().map(|()| false),
-                // The status of an error page is enough, even if its body breaks off.
-                Err(_) if !fine => break,
-                Err(error) => return broke_off(&*error),
-            };
-            match taken {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(_) if !fine => break,
-                Err(error) => {
-                    return Ok(Came::Failed(Lost {
-                        failure: undecoded(&error),
-                        words: error.to_string(),
-                        trouble: None,
-                        is_http2: false,
-                    }));
-                }
-            }
+        let content = fine.then(|| content::of(call, &answer)).flatten();
+        let sink = Sink::new(bytes_max, start_max, saving).with_content(content);
+        let mut intake = Intake::new(&codings, sink);
+        if let Some(lost) = read_body(&mut coming, &mut intake, fine, &mut answer).await {
+            return lost;
         }
         answer.wire.total = began.elapsed();
         let sink = intake.sink();
         answer.bytes = sink.bytes;
         answer.start = std::mem::take(&mut sink.start).into();
+        answer.content = sink.content.take();
         match sink.enough.take() {
             Some(Enough::TooLong) if is_counted => answer.spoiled = Some(too_long(bytes_max)),
             Some(Enough::TooLong) => {}
@@ -390,7 +375,7 @@ fn descriptors() -> usize {
     })
 }
 
-fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
+pub(super) fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
     let words = innermost(error);
     let (failure, trouble) = match ProxyError::find(error) {
         None => {
@@ -412,25 +397,6 @@ fn failed(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
     }))
 }
 
-/// The same for an answer whose head came.
-fn broke_off(error: &(dyn Error + 'static)) -> Result<Came, WayFailed> {
-    let mut came = failed(error)?;
-    if let Came::Failed(lost) = &mut came
-        && lost.failure == Failure::Reset
-    {
-        lost.failure = Failure::CutOff;
-    }
-    Ok(came)
-}
-
 fn too_long(bytes_max: u64) -> String {
     format!("body exceeds {bytes_max} bytes (--max-body)")
-}
-
-/// Returns the failure for a body that cannot be decoded.
-fn undecoded(error: &CodingError) -> Failure {
-    match error {
-        CodingError::CutOff(_) => Failure::CutOff,
-        _ => Failure::Malformed,
-    }
 }

@@ -317,6 +317,7 @@ mod tests {
             body: Body::Count,
             is_once: false,
             needs_start: false,
+            reads_links: false,
         };
         way.call(call, None).await.err().unwrap().why
     }

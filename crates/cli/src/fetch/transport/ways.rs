@@ -39,6 +39,7 @@ use super::trust;
 use super::words::innermost;
 use crate::config::Settings;
 use crate::exit::Wrong;
+use crate::fetch::warc::SentHead;
 
 /// One transport, with the connections it keeps.
 pub(super) struct Way {
@@ -46,6 +47,8 @@ pub(super) struct Way {
     /// The header fields of every request.
     headers: HeaderMap,
     proxy: Option<Arc<Proxy>>,
+    /// Whether answers have the head of their request.
+    records: bool,
 }
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
@@ -179,6 +182,7 @@ impl Way {
             client,
             headers,
             proxy,
+            records: settings.warc.is_some(),
         })
     }
 
@@ -190,8 +194,12 @@ impl Way {
     ) -> Result<Head, Lost> {
         let mut request = self.request(call, cookies).map_err(Lost::before)?;
         let connection = capture_connection(&mut request);
+        let sent = self.records.then(|| SentHead::of(&request));
         match self.client.request(request).await {
-            Ok(answer) => {
+            Ok(mut answer) => {
+                if let Some(sent) = sent {
+                    answer.extensions_mut().insert(sent);
+                }
                 let was_kept = answer.extensions().get().is_some_and(Use::answered);
                 if was_kept && answer.status() == StatusCode::MISDIRECTED_REQUEST {
                     // It is about the connection (RFC 9110, section 15.5.20).
@@ -260,11 +268,14 @@ impl Way {
         headers.extend(login.map(|login| (AUTHORIZATION, login)));
         headers.extend(proxy_login.map(|login| (PROXY_AUTHORIZATION, login)));
         if let Some(cookies) = cookies {
-            let joined = match headers.get(COOKIE) {
+            let given = headers.get(COOKIE);
+            let joined = match given {
                 Some(given) => [given.as_bytes(), b"; ", cookies.as_bytes()].concat(),
                 None => cookies.as_bytes().to_vec(),
             };
-            headers.insert(COOKIE, HeaderValue::from_bytes(&joined)?);
+            let mut joined = HeaderValue::from_bytes(&joined)?;
+            joined.set_sensitive(given.is_some_and(HeaderValue::is_sensitive));
+            headers.insert(COOKIE, joined);
         }
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = to;

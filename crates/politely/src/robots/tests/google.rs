@@ -367,6 +367,17 @@ fn utf8_byte_order_mark_is_skipped() {
 }
 
 #[test]
+fn sitemap_lines_belong_to_no_group() {
+    let file = "User-agent: a\nSitemap: http://foo.bar/1.xml # first\nDisallow: /\n\
+        sitemap http://foo.bar/2.xml\nSITE-MAP:/3.xml\nSitemap\nSitemaps: http://foo.bar/4\n";
+    let found = crate::robots::sitemaps(file.as_bytes());
+    assert_eq!(
+        found,
+        ["http://foo.bar/1.xml", "http://foo.bar/2.xml", "/3.xml"]
+    );
+}
+
+#[test]
 fn sitemap_lines_may_appear_anywhere() {
     let groups = ["User-Agent: foo\nDisallow: /a\n", "Disallow: /b\n"];
     let sitemap = "Sitemap: http://foo.bar/sitemap.xml\n";
