@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::misbehaving::{Server, respond};
@@ -305,4 +306,46 @@ fn settings_of_links_that_have_no_effect_are_refused() {
         said.demand_one_line(2);
         assert!(said.err.contains(why), "{}", said.err);
     }
+}
+
+/// The first page has not changed, and a page that it names has a new link.
+#[test]
+fn a_site_is_fetched_again_from_its_first_page_on() {
+    let is_changed = Arc::new(AtomicBool::new(false));
+    let changed = Arc::clone(&is_changed);
+    let server = Server::start(move |path, stream| {
+        let body = match path {
+            "/" => "<a href=a>",
+            "/a" if changed.load(Ordering::Relaxed) => "<a href=b><a href=c>",
+            "/a" => "<a href=b>",
+            _ => "no links",
+        };
+        let headers = format!("{HTML}ETag: \"1\"\r\n");
+        respond(stream, "200 OK", &headers, body)
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let results = dir.path().join("results.jsonl");
+    let command = || {
+        let mut command = fast();
+        command.args(["--follow", "host", "--state"]);
+        command.arg(dir.path().join("state"));
+        command.arg("--output").arg(&results).arg(server.url(""));
+        command
+    };
+    assert_eq!(run(&mut command()).code, 0);
+    is_changed.store(true, Ordering::Relaxed);
+    let said = run(command().arg("--again"));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let rows = rows_of(&results).into_iter();
+    let again = rows.filter(|row| row["run"] == 2);
+    let paths: BTreeSet<_> = again
+        .map(|row| {
+            let url = row["url"].as_str().unwrap();
+            url.rsplit('/').next().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(
+        paths,
+        BTreeSet::from(["", "a", "b", "c"].map(str::to_owned))
+    );
 }

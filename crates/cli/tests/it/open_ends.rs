@@ -107,7 +107,7 @@ fn a_body_up_to_the_end_of_tls_needs_no_last_message_and_one_with_a_length_must_
     assert_eq!(errors["open"], None);
     for path in ["length", "chunks"] {
         let error = errors[path].as_ref().expect(path);
-        assert!(error.contains("connection broken"), "{path}: {error}");
+        assert!(error.contains("answer broke off"), "{path}: {error}");
     }
 }
 

@@ -91,10 +91,9 @@ impl Chunks {
 impl Part {
     fn after_line(self) -> Self {
         match self {
-            Self::Size { size: 0, .. } => Self::Trailer(0),
+            Self::Size { size: 0, .. } | Self::Trailer(1..) => Self::Trailer(0),
             Self::Size { size, .. } => Self::Data(size),
             Self::DataEnd => Self::NEXT,
-            Self::Trailer(1..) => Self::Trailer(0),
             Self::Trailer(0) | Self::Data(_) | Self::Over => Self::Over,
         }
     }
