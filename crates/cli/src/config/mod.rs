@@ -167,16 +167,7 @@ impl Settings {
         if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
             return Err("--user-agent: must be visible characters on one line".to_owned());
         }
-        let robots_token = match knobs.robots_token {
-            None => product_token(&user_agent).to_owned(),
-            Some(token) if !token.is_empty() && product_token(&token) == token => token,
-            Some(token) => {
-                return Err(format!(
-                    "--robots-token \"{}\": not a product token; use letters, digits, \"-\", \"_\" and \".\" only",
-                    token.escape_debug()
-                ));
-            }
-        };
+        let robots_token = robots_token(knobs.robots_token, &user_agent)?;
         let trouble = TroubleSettings {
             backoff: knobs.backoff,
             jitter: knobs.jitter,
@@ -238,6 +229,19 @@ impl Settings {
             state: knobs.state,
             again,
         })
+    }
+}
+
+/// Returns the product token that rules of robots.txt are for: the one that is given, or that of
+/// the user agent.
+fn robots_token(given: Option<String>, user_agent: &str) -> Result<String, String> {
+    match given {
+        None => Ok(product_token(user_agent).to_owned()),
+        Some(token) if !token.is_empty() && product_token(&token) == token => Ok(token),
+        Some(token) => Err(format!(
+            "--robots-token \"{}\": not a product token; use letters, digits, \"-\", \"_\" and \".\" only",
+            token.escape_debug()
+        )),
     }
 }
 

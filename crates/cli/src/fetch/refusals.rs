@@ -77,8 +77,21 @@ pub(super) fn blames_host(
     has_slowed && pending.refused <= 1 && pending.attempt.failures.is_empty()
 }
 
+/// Sets the host of `lane` aside if it refused for so long.
+pub(super) fn block_if_refused(
+    engine: &Engine,
+    lane: LaneId,
+    report: &Report,
+    directions: &Directions,
+) {
+    if let Some(why) = blocked(report, directions) {
+        let mut shared = engine.lock();
+        shared.lanes.block(lane, why, engine.limits.now());
+    }
+}
+
 /// Returns why the host is given up, if it refused for so long.
-pub(super) fn blocked(report: &Report, directions: &Directions) -> Option<String> {
+fn blocked(report: &Report, directions: &Directions) -> Option<String> {
     let status = report.status.unwrap_or_default();
     match (report.signal, directions.quarantines) {
         (Signal::Blocked, QUARANTINES_BLOCKED..) => {

@@ -22,7 +22,7 @@ use super::last::{Last, came_back};
 use super::limits::Leave;
 use super::outgoing::{body, headers, prepared};
 use super::own_machine;
-use super::refusals::{blames_host, blocked, compare, keep, say_doubt};
+use super::refusals::{blames_host, block_if_refused, compare, keep, say_doubt};
 use super::report::last_answer::LastAnswer;
 use super::report::output::Row;
 use super::report::page_fields::RowOfPage;
@@ -128,10 +128,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         page_url: (pending.is_plain_page() && came.is_whole())
             .then_some((&url, pending.is_at_lasting_url())),
     };
-    if let Some(why) = blocked(&report, &directions) {
-        let mut shared = engine.lock();
-        shared.lanes.block(lane, why, engine.limits.now());
-    }
+    block_if_refused(engine, lane, &report, &directions);
     if pending.purpose == Purpose::Proof {
         let mut shared = engine.lock();
         let now = engine.limits.now();
