@@ -13,8 +13,8 @@
 //! The files beside them connect the rooms: `crawl` keeps the pages, `engine` has the workers and
 //! the state that they share, `fill` takes pages out of the crawl, `filter` leaves URLs of the
 //! input out, `add` adds pages to the crawl, `worker` sends one request, `outgoing` has its parts,
-//! `request` is what makes it more than a GET, `defaults` what the settings add to it, `finish` ends
-//! a page, `depart` chooses its egress, `retry` decides what follows a request that failed,
+//! `request` is what makes it more than a GET, `defaults` what the settings add to it, `finish`
+//! ends a page, `depart` chooses its egress, `retry` decides what follows a request that failed,
 //! `unsaved` what follows if this machine is at fault, `limits` asks for permits, `resolve` looks a
 //! host up where its address is its key, `rules` applies a policy, `own_machine` and `full_disk`
 //! pause the run, `robots` obeys robots.txt of each origin, `trace` sends spans and numbers to a
