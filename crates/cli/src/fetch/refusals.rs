@@ -65,7 +65,10 @@ pub(super) fn compare(
     (look, report)
 }
 
-/// Returns whether the page was refused for the first time, and that slowed its host.
+/// Returns whether the page was refused for the first time, and its Retry-After holds its host.
+///
+/// A cut of the rate is no reason to try the page early: the rate may still be at the limit, and
+/// the host refuse the page a second time although nothing is wrong with it.
 pub(super) fn blames_host(
     engine: &Engine,
     pending: &Pending,
@@ -73,8 +76,8 @@ pub(super) fn blames_host(
     directions: &Directions,
 ) -> bool {
     let is_held = || directions.hold_until > engine.limits.now();
-    let has_slowed = directions.event || report.retry_after.is_some() && is_held();
-    has_slowed && pending.refused <= 1 && pending.attempt.failures.is_empty()
+    let is_first = pending.refused <= 1 && pending.attempt.failures.is_empty();
+    is_first && report.retry_after.is_some() && is_held()
 }
 
 /// Sets the host of `lane` aside if it refused for so long.

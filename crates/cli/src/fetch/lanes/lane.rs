@@ -22,7 +22,7 @@ use super::unit::Unit;
 use super::{KeySet, LaneId};
 use crate::fetch::robots::{Rules, Standing};
 
-/// The number of untried URLs that go before a page whose first refusal slowed the host.
+/// The number of untried URLs that go before a page whose first refusal held the host.
 const EARLY_AFTER: u64 = 1;
 
 /// The number of waiting pages that failed from which on a lane takes no further pages. It bounds
@@ -381,7 +381,7 @@ impl Lane {
     /// Puts a page that was refused or failed behind all that wait now. It does not leave before
     /// `not_before`.
     ///
-    /// A page whose first refusal slowed the host goes behind one untried URL only. Its next answer
+    /// A page whose first refusal held the host goes behind one untried URL only. Its next answer
     /// tells whether the host has a limit or this page alone is refused. Until then each further
     /// refusal slows the host.
     pub(super) fn put_behind(

@@ -166,7 +166,7 @@ pub(crate) struct Pending {
     pub(crate) is_conditional: bool,
     /// The number of requests answered with a refusal (429 and the like).
     pub(crate) refused: u32,
-    /// Whether its first refusal slowed the host, and it does not wait yet.
+    /// Whether its first refusal held the host, and it does not wait yet.
     pub(crate) blames_host: bool,
     /// The next attempt at the present hop, or of the whole page once it began again.
     pub(crate) attempt: Attempt,

@@ -458,7 +458,7 @@ fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
 
 /// Only the next answer of a refused page tells whose fault its refusal is.
 #[test]
-fn a_page_whose_refusal_slowed_the_host_is_tried_again_behind_one_other() {
+fn a_page_whose_refusal_held_the_host_is_tried_again_behind_one_other() {
     for (refused, order) in [
         (&[1][..], &[2, 1, 3, 4, 5, 6, 7, 8][..]),
         (&[1, 3], &[2, 1, 4, 3, 5, 6, 7, 8]),
