@@ -22,7 +22,7 @@ pub(crate) enum Scope {
     Prefix,
 }
 
-/// How links are followed.
+/// The bounds of links that are followed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Follow {
     pub(crate) scope: Scope,

@@ -7,7 +7,7 @@ use super::Knobs;
 /// The default of `warc-size`, as most crawlers have it.
 const SIZE_DEFAULT: u64 = 1 << 30;
 
-/// Where an archive is written, and how long its files are.
+/// The place of an archive, and the size of its files.
 #[derive(Clone, Debug)]
 pub(crate) struct WarcSettings {
     path: PathBuf,

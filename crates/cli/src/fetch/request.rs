@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use super::crawl::metadata::Kind;
 use super::crawl::random;
 use super::defaults::Defaults;
 
@@ -29,8 +30,6 @@ const OF_BODY: [HeaderName; 4] = [
     CONTENT_LANGUAGE,
     CONTENT_LOCATION,
 ];
-/// The first byte of a stored request. No URL begins with it.
-const MARK: u8 = 0;
 
 /// The parts of a page's request beside its URL.
 #[derive(Clone, Serialize, Deserialize)]
@@ -190,16 +189,12 @@ impl PageRequest {
 
     /// Returns the request as metadata of the crawl.
     pub(crate) fn stored(&self) -> Vec<u8> {
-        // Writing to memory does not fail.
-        postcard::to_extend(self, vec![MARK]).unwrap_or_default()
+        Kind::Request.store(self)
     }
 
     /// Returns the request in metadata of the crawl, if that is one.
     pub(crate) fn read(metadata: &[u8]) -> Option<Self> {
-        let (&MARK, stored) = metadata.split_first()? else {
-            return None;
-        };
-        postcard::from_bytes(stored).ok()
+        Kind::Request.read(metadata).map(|(request, _)| request)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::recorder::{Answer, Came, Recorder};
-use crate::run::{Said, fast, rows_of, run};
+use crate::run::{Said, fast, killed_at, rows_of, run};
 
 const DATE: &str = "Sat, 28 Nov 2026 10:00:00 GMT";
 
@@ -166,15 +166,8 @@ fn a_killed_run_goes_on_with_what_is_left() {
     };
     fetched(&mut command(&[]));
     let results = dir.path().join("results.jsonl");
-    let lines = || fs::read(&results).map_or(0, |it| it.split(|byte| *byte == b'\n').count() - 1);
-    for kill_at in [1, 40, 90] {
-        let mut child = command(&["--again"]).stderr(Stdio::null()).spawn().unwrap();
-        while lines() < PAGES + kill_at {
-            assert!(child.try_wait().unwrap().is_none(), "it ended before");
-            std::thread::yield_now();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+    for lines in [1, 40, 90] {
+        killed_at(PAGES + lines, &results, &mut command(&["--again"]));
     }
     fetched(&mut command(&["--again"]));
     for (number, status) in [(1, 200), (2, 304)] {

@@ -3,24 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::misbehaving::{Server, respond};
-use crate::run::{fast, politely, rows_of, run};
+use crate::run::{fast, killed_at, obedient, paths_of_run, politely, rows_of, run};
 
 const HTML: &str = "Content-Type: text/html; charset=utf-8\r\n";
-
-/// Returns a run that obeys robots.txt, without a limit.
-fn obedient() -> Command {
-    let mut command = politely();
-    command.args([
-        "fetch", "--law", "fixed", "--rate", "5000", "--burst", "100",
-    ]);
-    command
-}
 
 /// Returns the paths that were requested, without robots.txt.
 fn asked(server: &Server) -> Vec<String> {
@@ -241,19 +231,9 @@ fn a_mirror_that_is_killed_has_every_reachable_page_once_and_byte_for_byte() {
         command.arg(server.url("docs/"));
         command
     };
-    let lines = || fs::read(&results).map_or(0, |it| it.split(|byte| *byte == b'\n').count() - 1);
     let kills = [1, 40, 90, 200, 300];
-    for kill_at in kills {
-        let mut child = mirror().stderr(Stdio::null()).spawn().unwrap();
-        while lines() < kill_at {
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "it ended before it was killed"
-            );
-            std::thread::yield_now();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+    for lines in kills {
+        killed_at(lines, &results, &mut mirror());
     }
     let said = run(&mut mirror());
     assert_eq!(said.code, 0, "{}", said.err);
@@ -336,16 +316,6 @@ fn a_site_is_fetched_again_from_its_first_page_on() {
     is_changed.store(true, Ordering::Relaxed);
     let said = run(command().arg("--again"));
     assert_eq!(said.code, 0, "{}", said.err);
-    let rows = rows_of(&results).into_iter();
-    let again = rows.filter(|row| row["run"] == 2);
-    let paths: BTreeSet<_> = again
-        .map(|row| {
-            let url = row["url"].as_str().unwrap();
-            url.rsplit('/').next().unwrap().to_owned()
-        })
-        .collect();
-    assert_eq!(
-        paths,
-        BTreeSet::from(["", "a", "b", "c"].map(str::to_owned))
-    );
+    let paths = ["", "a", "b", "c"].map(str::to_owned);
+    assert_eq!(paths_of_run(&results, 2), BTreeSet::from(paths));
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::recorder::Recorder;
-use crate::run::{fast, rows_of, run};
+use crate::run::{fast, killed_at, rows_of, run};
 
 #[test]
 fn a_post_is_sent_again_after_a_refusal_only() {
@@ -193,27 +193,8 @@ fn killed_posts_go_on_with_their_bodies_and_none_is_sent_twice() {
         command.arg("-o").arg(&results);
         command
     };
-    for kill_at in [40, 110] {
-        let mut child = command()
-            .arg("-i")
-            .arg(&list)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        while fs::read_to_string(&results)
-            .unwrap_or_default()
-            .lines()
-            .count()
-            < kill_at
-        {
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "it ended before it was killed"
-            );
-            thread::yield_now();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+    for lines in [40, 110] {
+        killed_at(lines, &results, command().arg("-i").arg(&list));
     }
     let said = run(&mut command());
     let rows = rows_of(&results);

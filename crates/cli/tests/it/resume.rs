@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::misbehaving::{Server, respond};
-use crate::run::{fast, rows_of, run};
+use crate::run::{fast, killed_at, lines_of, rows_of, run};
 
 const PAGES: usize = 400;
 const IN_FLIGHT: usize = 8;
@@ -31,10 +31,6 @@ fn resumable(dir: &Path) -> Command {
     command
 }
 
-fn lines(path: &Path) -> usize {
-    fs::read(path).map_or(0, |bytes| bytes.split(|&byte| byte == b'\n').count() - 1)
-}
-
 #[test]
 fn killed_three_times_and_every_page_ends_fetched() {
     let servers = [slow_server(), slow_server()];
@@ -45,22 +41,8 @@ fn killed_three_times_and_every_page_ends_fetched() {
         .collect();
     fs::write(&list, urls.join("\n")).unwrap();
     let results = dir.path().join("results.jsonl");
-    for kill_at in [50, 150, 300] {
-        let mut child = resumable(dir.path())
-            .arg("-i")
-            .arg(&list)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        while lines(&results) < kill_at {
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "it ended before it was killed"
-            );
-            std::thread::yield_now();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+    for lines in [50, 150, 300] {
+        killed_at(lines, &results, resumable(dir.path()).arg("-i").arg(&list));
     }
     let said = run(resumable(dir.path()).arg("-i").arg(&list));
     assert_eq!(said.code, 0, "{}", said.err);
@@ -109,7 +91,7 @@ fn a_finished_run_fetches_nothing_again() {
     assert_eq!(
         (
             server.counts().values().sum::<usize>(),
-            lines(&dir.path().join("results.jsonl"))
+            lines_of(&dir.path().join("results.jsonl"))
         ),
         (2, 2)
     );
@@ -126,7 +108,7 @@ fn a_list_that_grew_and_another_list_add_their_new_pages() {
     }
     assert_eq!(server.counts().len(), 4);
     assert_eq!(server.counts().values().sum::<usize>(), 4);
-    assert_eq!(lines(&dir.path().join("results.jsonl")), 4);
+    assert_eq!(lines_of(&dir.path().join("results.jsonl")), 4);
 }
 
 /// The lines that are no URL count as failed pages, and each has one result line.
@@ -146,7 +128,7 @@ fn a_line_that_is_no_url_is_reported_once_per_run() {
         assert_eq!(said.code, 1, "{}", said.err);
     }
     assert_eq!(run(&mut resumable(dir.path())).code, 1);
-    assert_eq!(lines(&dir.path().join("results.jsonl")), 2);
+    assert_eq!(lines_of(&dir.path().join("results.jsonl")), 2);
 }
 
 #[test]
@@ -223,7 +205,7 @@ fn an_interrupted_input_goes_on_where_it_was() {
     stdin.write_all(server.url("hal").as_bytes()).unwrap();
     stdin.flush().unwrap();
     let results = dir.path().join("results.jsonl");
-    while lines(&results) < 20 {
+    while lines_of(&results) < 20 {
         assert!(child.try_wait().unwrap().is_none());
         std::thread::yield_now();
     }
@@ -248,7 +230,7 @@ fn an_interrupted_input_goes_on_where_it_was() {
         .iter()
         .map(|row| row["url"].to_string())
         .collect();
-    assert_eq!((lines(&results), found.len()), (40, 40));
+    assert_eq!((lines_of(&results), found.len()), (40, 40));
     assert!(
         !server.counts().contains_key("/hal"),
         "half a line is no URL"
@@ -332,7 +314,7 @@ fn drains(signal: &str) {
     );
     let asked = server.counts().len();
     assert_eq!(
-        lines(&dir.path().join("results.jsonl")),
+        lines_of(&dir.path().join("results.jsonl")),
         asked,
         "what was in flight is finished"
     );

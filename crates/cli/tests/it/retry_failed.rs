@@ -2,14 +2,14 @@
 //! line of a run says how to go on.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
 use crate::recorder::Recorder;
-use crate::run::{fast, politely, rows_of, run};
+use crate::run::{fast, killed_at, lines_of, politely, rows_of, run};
 
 const FIRST: [&str; 4] = ["fine", "missing", "odd", "gone"];
 
@@ -113,26 +113,16 @@ fn a_killed_retry_goes_on_and_tries_each_page_once() {
     };
     assert_eq!(run(&mut command(&[])).code, 1);
     let results = dir.path().join("results.jsonl");
-    let lines = || std::fs::read_to_string(&results).unwrap().lines().count();
-    let mut child = command(&["--retry-failed"])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    while lines() < PAGES + 20 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before");
-        std::thread::yield_now();
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    killed_at(PAGES + 20, &results, &mut command(&["--retry-failed"]));
     let said = run(&mut command(&["--retry-failed"]));
     assert_eq!(said.code, 1, "{}", said.err);
     let resumed = said.lines("resuming: 0 fetched and");
     assert_eq!(resumed.len(), 1, "{}", said.err);
-    assert_eq!(lines(), 2 * PAGES);
+    assert_eq!(lines_of(&results), 2 * PAGES);
     assert!(server.came().len() <= 2 * PAGES + 2);
     // The second run has ended, so this is the third.
     assert_eq!(run(&mut command(&["--retry-failed"])).code, 1);
-    assert_eq!(lines(), 3 * PAGES);
+    assert_eq!(lines_of(&results), 3 * PAGES);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Helpers that run the binary and read its output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -23,6 +23,16 @@ pub(crate) fn fetch_at(rate: &str) -> Command {
 pub(crate) fn fast() -> Command {
     let mut command = fetch_at("5000");
     command.args(["--burst", "100"]);
+    command
+}
+
+/// Returns a `politely fetch` command that obeys robots.txt, as fast as the test's own server
+/// allows.
+pub(crate) fn obedient() -> Command {
+    let mut command = politely();
+    command.args([
+        "fetch", "--law", "fixed", "--rate", "5000", "--burst", "100",
+    ]);
     command
 }
 
@@ -90,6 +100,36 @@ pub(crate) fn rows(lines: &str) -> Vec<serde_json::Value> {
         .collect()
 }
 
+/// Returns how many lines a file has that are whole.
+pub(crate) fn lines_of(path: &Path) -> usize {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    bytes.split(|byte| *byte == b'\n').count() - 1
+}
+
+/// Runs a command, and kills it as soon as `results` has this many lines.
+pub(crate) fn killed_at(lines: usize, results: &Path, command: &mut Command) {
+    let mut child = command.stderr(Stdio::null()).spawn().expect("it starts");
+    while lines_of(results) < lines {
+        let ended = child.try_wait().expect("it is a child");
+        assert!(ended.is_none(), "it ended before it was killed");
+        std::thread::yield_now();
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it was killed");
+}
+
 pub(crate) fn rows_of(path: &Path) -> Vec<serde_json::Value> {
     rows(&std::fs::read_to_string(path).expect("the results are there"))
+}
+
+/// Returns the last segments of the URLs that a run of a state folder finished.
+pub(crate) fn paths_of_run(results: &Path, run: u64) -> BTreeSet<String> {
+    let rows = rows_of(results).into_iter();
+    let of_run = rows.filter(|row| row["run"].as_u64().unwrap_or(1) == run);
+    of_run
+        .map(|row| {
+            let url = row["url"].as_str().expect("a row has a URL");
+            url.rsplit('/').next().unwrap_or_default().to_owned()
+        })
+        .collect()
 }

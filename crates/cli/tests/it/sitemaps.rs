@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::misbehaving::{Server, Then, respond};
-use crate::run::{Said, fast, politely, run};
+use crate::run::{Said, fast, obedient, paths_of_run, politely, run};
 
 /// Answers with bytes. `HOST` in a text is the server's address.
 fn answer(stream: &mut TcpStream, body: &[u8]) -> std::io::Result<Then> {
@@ -40,15 +40,6 @@ fn urls(paths: &[&str]) -> String {
         "<urlset>{}</urlset>",
         paths.iter().map(url).collect::<String>()
     )
-}
-
-/// Returns a polite run without a limit.
-fn obedient() -> Command {
-    let mut command = politely();
-    command.args([
-        "fetch", "--law", "fixed", "--rate", "5000", "--burst", "100",
-    ]);
-    command
 }
 
 fn fetched(said: &Said) -> Vec<String> {
@@ -313,4 +304,32 @@ fn settings_that_a_sitemap_cannot_honour_are_refused() {
         said.demand_one_line(2);
         assert!(said.err.contains(why), "{}", said.err);
     }
+}
+
+/// A sitemap is read again, since new pages come by it. A page is asked whether it has changed.
+#[test]
+fn a_sitemap_is_read_again_with_the_pages_that_it_names_now() {
+    let reads = AtomicUsize::new(0);
+    let server = Server::start(move |path, stream| {
+        if path == "/map.xml" {
+            let paths = ["a", "b"];
+            let read = reads.fetch_add(1, Ordering::Relaxed);
+            return answer(stream, urls(&paths[..=read.min(1)]).as_bytes());
+        }
+        respond(stream, "200 OK", "ETag: \"1\"\r\n", "page")
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let results = dir.path().join("results.jsonl");
+    let command = || {
+        let mut command = fast();
+        command.arg("--state").arg(dir.path().join("state"));
+        command.arg("--output").arg(&results);
+        command
+    };
+    let first = run(command().args(["--sitemap", &server.url("map.xml")]));
+    assert_eq!(first.code, 0, "{}", first.err);
+    let again = run(command().arg("--again"));
+    assert_eq!(again.code, 0, "{}", again.err);
+    let paths = ["map.xml", "a", "b"].map(str::to_owned);
+    assert_eq!(paths_of_run(&results, 2), BTreeSet::from(paths));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use flate2::Compression;
@@ -13,7 +13,7 @@ use politely_testkit::repository;
 use serde_json::Value;
 
 use crate::misbehaving::{Server, Then, respond};
-use crate::run::{fast, politely, run};
+use crate::run::{fast, killed_at, politely, run};
 
 /// Returns the files of an archive, in order.
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -183,18 +183,8 @@ fn a_kill_tears_one_record_at_most_and_the_next_run_makes_a_new_file() {
             .arg(&list);
         command
     };
-    let lines = || fs::read(&results).map_or(0, |it| it.split(|byte| *byte == b'\n').count() - 1);
-    for kill_at in [20, 70] {
-        let mut child = crawl().stderr(Stdio::null()).spawn().unwrap();
-        while lines() < kill_at {
-            assert!(
-                child.try_wait().unwrap().is_none(),
-                "it ended before it was killed"
-            );
-            std::thread::yield_now();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+    for lines in [20, 70] {
+        killed_at(lines, &results, &mut crawl());
     }
     let said = run(&mut crawl());
     assert_eq!(said.code, 0, "{}", said.err);

@@ -35,7 +35,7 @@ use super::answer::Doubt;
 use super::error_trial::ErrorTrial;
 use super::usual_share::UsualShare;
 use crate::gate::BreakerConfig;
-use crate::signal::{Report, Signal, are_alike};
+use crate::signal::{Report, Signal, are_alike, is_missing};
 
 /// The fewest different URLs in a run of like answers that make a host suspected.
 const RUN_MIN: usize = 3;
@@ -281,7 +281,9 @@ impl Suspicion {
             self.refused.clear();
             self.often = 0;
         }
-        if !self.run.contains(&url) && !is_missing(alike) {
+        // Missing pages among others say nothing about the host, however many there are.
+        let is_missing = u16::try_from(alike).is_ok_and(is_missing);
+        if !self.run.contains(&url) && !is_missing {
             self.often = self.often.saturating_add(OFTEN_ODD);
         }
         self.remember(url, alike);
@@ -386,12 +388,6 @@ impl Suspicion {
             errors.rank(),
         )
     }
-}
-
-/// Returns whether such an answer is about a page that is gone. Among pages that are served it says
-/// nothing about the host, however often it comes.
-const fn is_missing(alike: u32) -> bool {
-    matches!(alike, 404 | 410)
 }
 
 #[cfg(test)]

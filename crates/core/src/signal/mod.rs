@@ -139,10 +139,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Returns whether a body with this status may be a block page or state a limit. 404 and 410 are
-/// ordinary pages, and the bodies of statuses below 400 say nothing about the host.
+/// Returns whether a body with this status may be a block page or state a limit. Missing pages are
+/// ordinary, and the bodies of statuses below 400 say nothing about the host.
 pub const fn is_error_page(status: u16) -> bool {
-    status >= 400 && !matches!(status, 404 | 410)
+    status >= 400 && !is_missing(status)
+}
+
+/// Returns whether a page with this status is missing: 404 or 410.
+pub(crate) const fn is_missing(status: u16) -> bool {
+    matches!(status, 404 | 410)
 }
 
 /// The outcome of a request: a response, or a failure.

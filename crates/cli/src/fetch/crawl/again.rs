@@ -20,7 +20,7 @@ pub(crate) struct Again {
     unrepeated: AtomicU64,
 }
 
-/// Which finished pages are fetched again.
+/// A part of the finished pages.
 #[derive(Debug)]
 pub(crate) enum Which {
     /// All, or those that were not visited after this date.

@@ -1,4 +1,4 @@
-//! What visits every page of a state folder: a count, and a run that fetches all again.
+//! Calls that visit every page of a state folder: a count, and a run that fetches all again.
 
 use politely::core::key::Key;
 use politely_frontier::{Answer, PageStatus, ValidPage};

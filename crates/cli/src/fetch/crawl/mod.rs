@@ -8,6 +8,7 @@ pub(super) mod again;
 mod every_page;
 mod host_pages;
 mod kept;
+pub(super) mod metadata;
 pub(super) mod note;
 
 use std::io;

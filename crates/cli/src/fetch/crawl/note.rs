@@ -14,8 +14,8 @@ use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-/// The first byte of metadata with a note. No URL and no stored request begins with it.
-const MARK: u8 = 2;
+use super::metadata::Kind;
+
 /// The longest `ETag` or Last-Modified that is kept, in bytes. Servers send less than 100.
 const VALIDATOR_MAX: usize = 512;
 /// The longest reason of a failure that is kept, in characters.
@@ -30,7 +30,7 @@ const CONDITIONS: [HeaderName; 6] = [
     RANGE,
 ];
 
-/// What is known of the last visit of a page.
+/// The facts about the last visit of a page that a later run needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     /// The number of the run that finished the page.
@@ -73,12 +73,8 @@ impl Default for Note {
 impl Note {
     /// Splits metadata of the crawl into the note and what the input gave.
     pub(crate) fn split(metadata: &[u8]) -> (Self, &[u8]) {
-        if let Some((&MARK, noted)) = metadata.split_first()
-            && let Ok((note, given)) = postcard::take_from_bytes(noted)
-        {
-            return (note, given);
-        }
-        (Self::default(), metadata)
+        let read = Kind::Note.read(metadata);
+        read.unwrap_or_else(|| (Self::default(), metadata))
     }
 
     /// Returns the metadata for a page of which the input gave `given`.
@@ -86,8 +82,7 @@ impl Note {
         if *self == Self::default() {
             return given.to_vec();
         }
-        // Writing to memory does not fail.
-        let mut metadata = postcard::to_extend(self, vec![MARK]).unwrap_or_default();
+        let mut metadata = Kind::Note.store(self);
         metadata.extend_from_slice(given);
         metadata
     }
@@ -245,7 +240,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_split_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let marked = [&[MARK][..], &bytes].concat();
+            let marked = [&[Kind::Note as u8][..], &bytes].concat();
             let (note, given) = Note::split(&marked);
             prop_assert!(given.len() <= marked.len());
             prop_assert!(note.run >= 1 || given.len() < marked.len());

@@ -65,7 +65,7 @@ pub(crate) struct Page {
     pub(crate) given: Option<Box<str>>,
     /// The request, if it is more than a GET of the URL.
     pub(crate) request: Option<Box<PageRequest>>,
-    /// How the page was found, if no line of the input names it.
+    /// The way to the page, if no line of the input names it.
     pub(crate) named: Option<Box<Named>>,
     /// The note of the last visit, if there is one.
     pub(crate) note: Option<Box<Note>>,

@@ -22,7 +22,7 @@ const GROUPS_MAX: usize = 100;
 const SHOWN_MAX: usize = 20;
 /// The widest reason after which what to do is still aligned, in characters.
 const REASON_WIDTH_MAX: usize = 56;
-/// How failed pages are tried again.
+/// The way to try failed pages again, for a user.
 const RETRY: &str = "--retry-failed tries the failed ones again";
 /// The lowest suggested rate, and the rate from which on none higher is suggested, in requests per
 /// second. Both are the job scraper's.

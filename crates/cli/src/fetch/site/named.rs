@@ -1,15 +1,13 @@
-//! The pages that no line of the input names: how each came into the crawl.
+//! The pages that no line of the input names, and the way to each.
 
 use politely_frontier::ValidPage;
 use serde::{Deserialize, Serialize};
 use url::Url;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::fetch::crawl::metadata::Kind;
 use crate::fetch::crawl::{domain_of, origin_of};
 use crate::fetch::request::PageRequest;
-
-/// The first byte of the metadata of such a page. No URL begins with it, and no stored request.
-const MARK: u8 = 1;
 
 /// A page that no line of the input names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +16,7 @@ pub(crate) enum Named {
     Sitemap(Sitemap),
 }
 
-/// How a page was found.
+/// The way to a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Link {
     /// The number of links from a page of the input or of a sitemap.
@@ -80,16 +78,12 @@ impl Named {
 
     /// Returns the metadata of the crawl for the page.
     pub(crate) fn stored(&self) -> Vec<u8> {
-        // Writing to memory does not fail.
-        postcard::to_extend(self, vec![MARK]).unwrap_or_default()
+        Kind::Named.store(self)
     }
 
     /// Returns the page in metadata of the crawl, if it is one.
     pub(crate) fn read(metadata: &[u8]) -> Option<Self> {
-        let (&MARK, stored) = metadata.split_first()? else {
-            return None;
-        };
-        postcard::from_bytes(stored).ok()
+        Kind::Named.read(metadata).map(|(named, _)| named)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which links of a page are followed.
+//! Chooses the links of a page that are followed.
 
 use politely::core::key::Key;
 use url::Url;

@@ -28,7 +28,7 @@ pub(crate) enum Address<'a> {
     Sitemap(&'a str),
 }
 
-/// How the reading of a sitemap ended.
+/// The end of reading a sitemap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Whole,

@@ -100,7 +100,7 @@ pub(crate) struct Answer {
     pub(crate) no_room: Option<String>,
 }
 
-/// How an answer came.
+/// The way of an answer through the network.
 #[derive(Default)]
 pub(crate) struct Wire {
     /// The size of the body before it was decoded.

@@ -7,7 +7,7 @@
 //! | the version `HTTP/1.0` | `HTTP/1.1`: some servers send it with `Transfer-Encoding: chunked` |
 //! | a tab in the status line | a blank |
 //! | further blanks before the status | nothing |
-//! | `Transfer-Encoding: chunked,` | without the comma: an empty element means nothing (RFC 9110, section 5.6.1) |
+//! | the comma of `Transfer-Encoding: chunked,` | a blank: an empty element means nothing (RFC 9110) |
 //! | an LF without CR at the end of a line between chunks | CR LF |
 //!
 //! A CR at the end of a read is left alone, because the next byte is not known.
@@ -29,7 +29,7 @@ enum Place {
     Chunks(Chunks),
 }
 
-/// What becomes of a byte.
+/// The fate of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edit {
     Keep,
